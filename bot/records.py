@@ -1,0 +1,401 @@
+"""The records that the stages hand to one another.
+
+All are frozen. Serialised, they are RFC 8785 canonical JSON, so equal records have equal bytes and no NaN can hide in
+one. The `Release` gathers the others: it is all that a card, a review page or the publisher may read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from bot.canonical import canonical_json, digest
+from bot.errors import VerificationError
+
+SCHEMA_VERSION = 1
+"""Raised when a record changes so that an older reader would misread it."""
+
+Json = JsonValue
+"""Plain JSON data."""
+
+Sha256 = str
+"""64 lower-case hexadecimal digits."""
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The record as plain JSON data."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> bytes:
+        """The record as canonical JSON.
+
+        Raises:
+            ValueError: A figure in it is NaN or infinite.
+        """
+        return canonical_json(self.to_plain())
+
+    @classmethod
+    def from_json(cls, data: bytes | str, *, where: str = "") -> Self:
+        """Reads a record.
+
+        Args:
+            data: JSON, canonical or not.
+            where: What to name in the error: a file, or repository and path.
+
+        Raises:
+            VerificationError: The data is not such a record.
+        """
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the top level"
+            raise VerificationError(
+                f"is not a valid {cls.__name__} record: at {place}: {first['msg']}",
+                where=where,
+                remedy="It was damaged, or written by another version of the bot.",
+            ) from error
+
+
+class FileRecord(Record):
+    """One file, as it lies in a repository or in the work folder.
+
+    Attributes:
+        path: Path in its repository, with forward slashes.
+        bytes: Size.
+        sha256: Of the whole content.
+    """
+
+    path: str
+    bytes: int = Field(ge=0)
+    sha256: Sha256 = Field(pattern="^[0-9a-f]{64}$")
+
+
+class Source(Record):
+    """What was read from one repository, at one exact commit.
+
+    Attributes:
+        repo: `owner/name`; empty for a source that is not on the Hub.
+        repo_type: `model` or `dataset`.
+        url: Where it came from when it is not on the Hub.
+        commit: The full commit sha.
+        committed_at: Date of that commit, ISO 8601 in UTC.
+        files: The files that the recipe names, under the recipe's own keys.
+        copies: Files that travel with the release unread.
+        license: The licence id that the repository's card declares, if any.
+        license_texts: Licence files at that commit.
+        random_weights: The model says of itself that its weights are random. Such a release goes to embedded Hubs only.
+    """
+
+    repo: str = ""
+    repo_type: Literal["model", "dataset"] = "model"
+    url: str = ""
+    commit: str
+    committed_at: str = ""
+    files: dict[str, FileRecord] = {}
+    copies: tuple[FileRecord, ...] = ()
+    license: str | None = None
+    license_texts: tuple[FileRecord, ...] = ()
+    random_weights: bool = False
+
+
+class TensorSignature(Record):
+    """An input or an output of a graph.
+
+    Attributes:
+        name: As in the graph.
+        dtype: `float32`, `float16`, `int64`, …
+        shape: One entry per axis: a size, a symbol for a dynamic axis, or None for one that is not described at all;
+            None in place of the list where the rank itself is unknown.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+
+class Signature(Record):
+    """What a consumer must know to open a model file and to run it.
+
+    Attributes:
+        inputs: In the graph's order.
+        outputs: In the graph's order.
+        opsets: Version per operator domain; the default domain is `ai.onnx`.
+        ir_version: Of the file.
+        minimum_runtime: The oldest ONNX Runtime that reads this IR version and these opsets, as `major.minor`.
+        external_files: Names of the files beside it that hold weights.
+    """
+
+    inputs: tuple[TensorSignature, ...]
+    outputs: tuple[TensorSignature, ...]
+    opsets: dict[str, int]
+    ir_version: int
+    minimum_runtime: str
+    external_files: tuple[str, ...] = ()
+
+
+class Census(Record):
+    """What a graph consists of, subgraphs and model-local functions included.
+
+    Attributes:
+        nodes: Their number.
+        by_op: Nodes per operator; operators of another domain than ONNX's own are written `domain:Op`.
+        casts: Number of Cast nodes.
+        parameters: Number of elements of all initializers and constants, per dtype.
+    """
+
+    nodes: int
+    by_op: dict[str, int]
+    casts: int
+    parameters: dict[str, int]
+
+
+class Inspection(Record):
+    """What a look at one model file tells, without running it.
+
+    Attributes:
+        signature: Inputs, outputs, versions.
+        census: Nodes and parameters.
+        metadata: The file's own key-value pairs: untrusted text.
+        random_weights: The file says of itself that its weights are random (metadata key `random_weights`).
+    """
+
+    signature: Signature
+    census: Census
+    metadata: dict[str, str] = {}
+    random_weights: bool = False
+
+
+class StepRecord(Record):
+    """One step of a build, as it was done.
+
+    Attributes:
+        name: The step's name in the recipe.
+        parameters: All of them, defaults included.
+        report: What the step counted or decided, such as the casts that it removed.
+    """
+
+    name: str
+    parameters: dict[str, Json] = {}
+    report: dict[str, Json] = {}
+
+
+class Artifact(Record):
+    """A file that the release offers, and how it was made.
+
+    Attributes:
+        name: Its key in the recipe.
+        file: Path in the target repository.
+        made_from: Key of the upstream file.
+        frozen: Once published it is never written again.
+        steps: In order.
+        bytes: Size.
+        sha256: Of the file.
+        signature: Inputs, outputs, versions.
+        census: Nodes and parameters.
+        built_with: Versions of the tools that took part, by package name.
+    """
+
+    name: str
+    file: str
+    made_from: str
+    frozen: bool = False
+    steps: tuple[StepRecord, ...]
+    bytes: int
+    sha256: Sha256
+    signature: Signature
+    census: Census
+    built_with: dict[str, str]
+
+
+class Measurement(Record):
+    """One figure that was measured.
+
+    Attributes:
+        subject: What it is about: a decision such as `age`, an output's name, `speedup`, `latency`, `open`.
+        metric: Such as `mean_absolute`, `max_absolute`, `agreement`, `median`, `ratio`.
+        value: The figure.
+        unit: `year`, `ms`, `` for a pure number.
+        artifact: Key of the artifact that it is about; `source:KEY` for the upstream file itself.
+        against: What it was compared with: `source:KEY` or an artifact's key; empty for an absolute figure.
+        provider: `cpu`, `cuda`, …, or `reference` for a figure that no runtime took part in.
+        device: The processor's or accelerator's name.
+        runtime: Name and version of the runtime.
+        batch: Samples per run; None where it does not matter.
+        threads: Threads that the runtime was given; None where it does not matter.
+        samples: How many samples went in.
+        samples_digest: Digest of the list of samples.
+        method: One sentence that says how it was taken.
+        runs: Each raw run of a timing, in `unit`.
+        runs_against: Each raw run of what it was compared with, paired with `runs`.
+        worst_sample: Digest of the sample with the largest difference.
+        histogram: Edges and counts of the differences, where it has one.
+    """
+
+    subject: str
+    metric: str
+    value: float
+    unit: str = ""
+    artifact: str
+    against: str = ""
+    provider: str = ""
+    device: str = ""
+    runtime: str = ""
+    batch: int | None = None
+    threads: int | None = None
+    samples: int = 0
+    samples_digest: str = ""
+    method: str
+    runs: tuple[float, ...] = ()
+    runs_against: tuple[float, ...] = ()
+    worst_sample: str = ""
+    histogram: Histogram | None = None
+
+    @property
+    def key(self) -> str:
+        """The name that gates and cards call it by: `age.mean_absolute`, `speedup.cpu.batch_1`."""
+        if self.subject in {"latency", "speedup"}:
+            return f"{self.subject}.{self.provider}.batch_{self.batch}"
+        return f"{self.subject}.{self.metric}"
+
+
+class Histogram(Record):
+    """Counts between edges: `len(edges) == len(counts) + 1`."""
+
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+Status = Literal["passed", "failed", "not measured"]
+
+
+class Verdict(Record):
+    """What one gate said of one artifact.
+
+    Attributes:
+        artifact: Key of the artifact.
+        rule: The figure's name, or the name of a gate that every artifact passes through.
+        comparison: `max`, `min`, or `holds` for a gate without a figure.
+        limit: The recipe's limit; None for a gate without a figure.
+        value: What was measured; None if nothing was.
+        unit: Of both.
+        status: Passed, failed or not measured.
+        required: A required gate that failed or was not measured withholds the artifact.
+        reason: In words, for people.
+    """
+
+    artifact: str
+    rule: str
+    comparison: Literal["max", "min", "holds"]
+    limit: float | None = None
+    value: float | None = None
+    unit: str = ""
+    status: Status
+    required: bool = True
+    reason: str = ""
+
+    @property
+    def withholds(self) -> bool:
+        """Whether this verdict keeps its artifact from being published."""
+        return self.required and self.status != "passed"
+
+
+class LicenseRecord(Record):
+    """A licence that travels with the release.
+
+    Attributes:
+        name: Its id (`apache-2.0`) or its full name.
+        file: The path of its text in the target repository; empty where only the id is declared.
+        sha256: Of the text.
+        notice: A sentence that the licence wants shown.
+        origin: Where the text came from.
+    """
+
+    name: str
+    file: str = ""
+    sha256: str = ""
+    notice: str = ""
+    origin: str = ""
+
+
+class Release(Record):
+    """All that is known of one release. What is not in here cannot be said on a card.
+
+    Attributes:
+        schema_version: Of this record.
+        identity: sha256 of what makes it this release and no other; see `bot.identity`.
+        recipe: The recipe's name.
+        recipe_text: recipe.yaml as it was read, for the record.
+        target: `owner/name` of the repository that it is published in.
+        runtime: The runtime that the target promises, such as `onnxruntime>=1.22`.
+        source: The upstream model.
+        samples: The data sets that it was measured on.
+        samples_digest: Digest of the list of samples that were used.
+        artifacts: Those that the recipe asks for, withheld ones included.
+        measurements: Every figure.
+        verdicts: Every gate.
+        withheld: Keys of the artifacts that are not published.
+        all_or_nothing: One withheld artifact withholds all.
+        licenses: The licence first, then those that apply besides.
+        declared: What the recipe declares and the card shows: inputs, decoding, tags.
+        copies: Files that are carried under `source/`.
+        bot_version: Of the bot that made the record.
+        random_weights: Some upstream file has random weights.
+    """
+
+    schema_version: Literal[1] = 1
+    identity: Sha256
+    recipe: str
+    recipe_text: str
+    target: str
+    runtime: str
+    source: Source
+    samples: tuple[Source, ...] = ()
+    samples_digest: str = ""
+    artifacts: tuple[Artifact, ...]
+    measurements: tuple[Measurement, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    withheld: tuple[str, ...] = ()
+    all_or_nothing: bool = False
+    licenses: tuple[LicenseRecord, ...] = ()
+    declared: dict[str, Json] = {}
+    copies: tuple[FileRecord, ...] = ()
+    bot_version: str
+    random_weights: bool = False
+
+    PATH: ClassVar[str] = "release.json"
+    TRAILER: ClassVar[str] = "Release-Id"
+
+    @property
+    def published(self) -> tuple[Artifact, ...]:
+        """The artifacts that go out."""
+        if self.all_or_nothing and self.withheld:
+            return ()
+        return tuple(artifact for artifact in self.artifacts if artifact.name not in self.withheld)
+
+    @property
+    def short_identity(self) -> str:
+        """Enough of the identity for people and file names."""
+        return self.identity[:12]
+
+    def artifact(self, name: str) -> Artifact:
+        """The artifact with this key."""
+        return next(artifact for artifact in self.artifacts if artifact.name == name)
+
+    def measurements_of(self, artifact: str) -> tuple[Measurement, ...]:
+        """All figures about one artifact."""
+        return tuple(measurement for measurement in self.measurements if measurement.artifact == artifact)
+
+
+Measurement.model_rebuild()
+
+
+def identity_of(parts: dict[str, Any]) -> Sha256:
+    """The identity of a release from the parts that make it up: digests and plain data."""
+    return digest({"schema": SCHEMA_VERSION, **parts})
