@@ -285,6 +285,7 @@ class Verdict(Record):
         limit: The recipe's limit; None for a gate without a figure.
         value: What was measured; None if nothing was.
         unit: Of both.
+        provider: What the figure was measured on.
         status: Passed, failed or not measured.
         required: A required gate that failed or was not measured withholds the artifact.
         reason: In words, for people.
@@ -296,6 +297,7 @@ class Verdict(Record):
     limit: float | None = None
     value: float | None = None
     unit: str = ""
+    provider: str = ""
     status: Status
     required: bool = True
     reason: str = ""

@@ -1,0 +1,289 @@
+"""What a recipe.yaml may say: one frozen model per part of it, and the JSON Schema that editors check it with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+
+
+def _number(value: Any) -> Any:
+    """Lets a number be written as the fraction that it is: `1/255`."""
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9.]+\s*/\s*[0-9.]+", value):
+        above, below = value.split("/")
+        if float(below):
+            return float(Fraction(above.strip()) / Fraction(below.strip()))
+    return value
+
+
+def _repository(value: str) -> str:
+    part = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+    if not re.fullmatch(f"{part}/{part}", value) or ".." in value or "--" in value or value.endswith(".git"):
+        raise ValueError("should be a repository, written owner/name")
+    return value
+
+
+def _relative_path(value: str) -> str:
+    segments = value.split("/")
+    if not value or value.startswith("/") or "\\" in value or any(part in {"", ".", "..", ".git"} for part in segments):
+        raise ValueError("should be a relative path with forward slashes, without empty parts, . or ..")
+    return value
+
+
+def _duration(value: Any) -> Any:
+    """`90s`, `15m`, `6h` or `2d`, as seconds."""
+    match = re.fullmatch(r"(\d+)\s*([smhd])", str(value))
+    if not match:
+        raise ValueError("should be a duration such as 90s, 15m, 6h or 2d")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+Number = Annotated[float, BeforeValidator(_number)]
+RepositoryId = Annotated[str, AfterValidator(_repository)]
+RelativePath = Annotated[str, AfterValidator(_relative_path)]
+Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
+
+
+class Plan(BaseModel):
+    """Base of all parts of a recipe: frozen, and a misspelt key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
+
+
+class Upstream(Plan):
+    """Where the model comes from."""
+
+    repo: RepositoryId | None = Field(None, description="The model repository on the Hub, owner/name.")
+    url: str | None = Field(None, description="An https address, for a source that is not on the Hub; needs sha256.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="Of the file at url.")
+    follow: str = Field("main", description="The branch or tag whose newest commit is read.")
+    cooldown: Annotated[int, BeforeValidator(_duration)] = Field(
+        0, description="How long an upstream commit must have settled before it is acted on: 90s, 15m, 6h, 2d."
+    )
+    files: dict[Key, RelativePath] = Field(description="The files to read, under names that the recipe uses for them.")
+    copies: tuple[RelativePath, ...] = Field((), description="Files carried along under source/, never run.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Upstream:
+        if (self.repo is None) == (self.url is None):
+            raise ValueError("should name exactly one of repo and url")
+        if (self.url is None) != (self.sha256 is None):
+            raise ValueError("url and sha256 belong together")
+        if self.url is not None and (len(self.files) != 1 or self.copies):
+            raise ValueError("a source with a url is one file: files takes one entry and copies none")
+        if not self.files:
+            raise ValueError("files should name at least one file")
+        return self
+
+
+class Target(Plan):
+    """Where the release goes."""
+
+    repo: RepositoryId = Field(description="The model repository on the Hub, owner/name.")
+    open: Literal["pull-request", "commit"] = Field("pull-request", description="How a release arrives there.")
+    runtime: str = Field(
+        "onnxruntime>=1.22",
+        pattern=r"^onnxruntime>=\d+\.\d+(\.\d+)?$",
+        description="The oldest ONNX Runtime that the files must open in.",
+    )
+
+
+class AlsoLicense(Plan):
+    """A licence that applies besides the main one, such as a backbone's."""
+
+    name: str = Field(description="Its full name.")
+    file: RelativePath = Field(description="Its text, in the recipe's licenses folder and in the target repository.")
+    notice: str = Field("", description="A sentence that it wants shown, such as: Built with DINOv3.")
+
+
+class License(Plan):
+    """The licence of the release."""
+
+    id: str = Field(
+        pattern=r"^[a-z0-9][a-z0-9.+-]*$", description="The Hub's id of it: apache-2.0, mit, cc0-1.0, other."
+    )
+    name: str | None = Field(None, description="Its name, where id is other.")
+    link: str | None = Field(None, description="Its address, where id is other.")
+    file: RelativePath = Field("LICENSE", description="Its text, in the recipe's licenses folder and in the target.")
+    also: tuple[AlsoLicense, ...] = ()
+
+    @model_validator(mode="after")
+    def _named(self) -> License:
+        if self.id == "other" and not self.name:
+            raise ValueError("id: other needs the licence's name")
+        return self
+
+
+class Card(Plan):
+    """What the card's front matter declares."""
+
+    title: str | None = Field(None, description="Heading of the card; the target's name if left out.")
+    summary: str = Field("", description="A sentence that says what the model does.")
+    pipeline_tag: str | None = None
+    tags: tuple[str, ...] = ()
+    language: tuple[str, ...] = ()
+    library_name: str = "onnx"
+    base_model_relation: Literal["adapter", "merge", "quantized", "finetune"] | None = Field(
+        None, description="Left out for a plain conversion: the Hub has no word for one."
+    )
+
+
+class StepPlan(Plan):
+    """A step of a build, by name, with its parameters."""
+
+    name: str
+    parameters: dict[str, JsonValue] = {}
+
+
+def _step(value: Any) -> Any:
+    """A step is written as its name, or as a mapping from its name to its parameters."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping) and len(value) == 1:
+        ((name, parameters),) = value.items()
+        if isinstance(name, str) and (parameters is None or isinstance(parameters, Mapping)):
+            return {"name": name, "parameters": dict(parameters or {})}
+    raise ValueError("should be a step's name, or its name with its parameters: {float16: {keep: [Softmax]}}")
+
+
+Step = Annotated[StepPlan, BeforeValidator(_step)]
+
+
+class ArtifactPlan(Plan):
+    """A file to make."""
+
+    file: RelativePath = Field(description="Its path in the target repository.")
+    made_from: Key | None = Field(None, alias="from", description="Which upstream file; needed if there are several.")
+    frozen: bool = Field(False, description="Once published, never written again.")
+    steps: tuple[Step, ...] = Field(min_length=1, description="In order.")
+
+
+class ImagePlan(Plan):
+    """How a picture becomes the tensor that the model reads: crop, resize, scale, then (x - mean) / std, NCHW."""
+
+    size: tuple[int, int] = Field(description="Height and width in pixels.")
+    resample: Literal["nearest", "bilinear", "bicubic", "area", "lanczos"] = "bilinear"
+    scale: Number = Field(description="What each 8-bit value is multiplied by: 1/255.")
+    mean: tuple[Number, Number, Number] = Field((0.0, 0.0, 0.0), description="Subtracted after scaling, per channel.")
+    std: tuple[Number, Number, Number] = Field((1.0, 1.0, 1.0), description="Divided by after that, per channel.")
+    crop_padding: Number = Field(0.0, ge=0, description="Widens a face's box by this share of its side, on each side.")
+    color: Literal["RGB", "BGR"] = "RGB"
+
+
+class InputPlan(Plan):
+    """What goes into one input of the graph."""
+
+    image: ImagePlan
+
+
+class SamplesPlan(Plan):
+    """A data set to measure on."""
+
+    loader: str | None = Field(None, description="How it is laid out; the entry's own name if left out.")
+    repo: RepositoryId
+    revision: str = Field("main", description="A commit, to measure on the very same data for ever; or a branch.")
+    split: str = "validation"
+    count: int = Field(ge=1, description="How many samples to take.")
+    minimum_px: int = Field(1, ge=1, description="Faces smaller than this are left out.")
+
+
+class AccuracyPlan(Plan):
+    """A decision that the model's output stands for, compared with what the source decides."""
+
+    decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine"]
+    made_from: str = Field(alias="from", description="The output that it is decoded from.")
+    of: Key | None = Field(None, description="Which upstream file has that output; needed if there are several.")
+    unit: str = ""
+    labels: tuple[str, ...] = Field((), description="Names of the classes, for argmax.")
+    values: tuple[Number, ...] = Field((), description="What each class stands for, for expectation.")
+    metrics: tuple[Literal["mean_absolute", "max_absolute", "agreement", "flips", "mean_cosine", "min_cosine"], ...]
+
+    @model_validator(mode="after")
+    def _complete(self) -> AccuracyPlan:
+        if self.decode == "expectation" and not self.values:
+            raise ValueError("decode: expectation needs values, one per class")
+        decisions = {"agreement", "flips"}
+        if self.decode == "argmax" and not set(self.metrics) <= decisions:
+            raise ValueError("decode: argmax knows the metrics agreement and flips")
+        return self
+
+
+class TimingsPlan(Plan):
+    """What is timed, against what."""
+
+    providers: dict[Literal["cpu", "cuda"], Literal["required", "optional"]] = {"cpu": "required"}
+    batches: tuple[Annotated[int, Field(ge=1)], ...] = Field((1,), min_length=1)
+    baseline: str = Field("source", description="The artifact that the others are compared with, or source.")
+
+
+class MeasurePlan(Plan):
+    """What is measured."""
+
+    samples: dict[Key, SamplesPlan] = Field(min_length=1, max_length=1)
+    accuracy: dict[Key, AccuracyPlan] = {}
+    timings: TimingsPlan = TimingsPlan()
+
+
+class GatePlan(Plan):
+    """A limit that a figure must keep."""
+
+    max: Number | None = None
+    min: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> GatePlan:
+        if (self.max is None) == (self.min is None):
+            raise ValueError("should give exactly one of max and min")
+        return self
+
+
+class RecipePlan(Plan):
+    """A whole recipe.yaml."""
+
+    upstream: Upstream
+    target: Target
+    license: License
+    card: Card = Card()
+    artifacts: dict[Key, ArtifactPlan] = Field(min_length=1)
+    inputs: dict[str, InputPlan] = Field(min_length=1, description="Per graph input: NAME, or FILE/NAME.")
+    measure: MeasurePlan
+    gates: dict[Key, dict[str, GatePlan]] = {}
+    all_or_nothing: bool = Field(False, description="One artifact that fails its gates withholds all of them.")
+    rebuild_on: Literal["identity", "tools"] = Field(
+        "identity", description="tools: new tool versions make a new release."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_mapping(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise ValueError("a recipe is a mapping; see docs/recipes.md")
+        return value
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of recipe.yaml, for editors."""
+    schema = RecipePlan.model_json_schema(by_alias=True)
+    number = {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^-?[0-9.]+\s*/\s*[0-9.]+$"}]}
+    duration = {"type": "string", "pattern": r"^\d+\s*[smhd]$"}
+    step = {"anyOf": [{"type": "string"}, {"type": "object", "minProperties": 1, "maxProperties": 1}]}
+    definitions = schema["$defs"]
+    definitions["StepPlan"] = step
+    definitions["Upstream"]["properties"]["cooldown"].update(duration)
+    for name in ("ImagePlan", "GatePlan", "AccuracyPlan"):
+        _replace_numbers(definitions[name], number)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "recipe.yaml", **schema}
+
+
+def _replace_numbers(node: Any, number: Mapping[str, Any]) -> None:
+    """Lets every number in a part of the schema be a fraction as well."""
+    items = list(node.items()) if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        if isinstance(value, dict) and value.get("type") == "number":
+            kept = {name: value[name] for name in ("description", "default", "title") if name in value}
+            node[key] = {**number, **kept}
+        else:
+            _replace_numbers(value, number)
