@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from bot.recipe import Recipe
 from bot.recipe_plan import GatePlan
@@ -105,7 +106,7 @@ def _not_measured(recipe: Recipe, artifact: str, rule: str, gate: GatePlan, requ
     )
 
 
-def _limit(gate: GatePlan) -> tuple[str, float]:
+def _limit(gate: GatePlan) -> tuple[Literal["max", "min"], float]:
     if gate.max is not None:
         return "max", gate.max
     return "min", gate.min or 0.0

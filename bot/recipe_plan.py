@@ -109,6 +109,7 @@ class License(Plan):
     link: str | None = Field(None, description="Its address, where id is other.")
     file: RelativePath = Field("LICENSE", description="Its text, in the recipe's licenses folder and in the target.")
     also: tuple[AlsoLicense, ...] = ()
+    upstream: str | None = Field(None, description="The id that the upstream card declares, where it is another one.")
 
     @model_validator(mode="after")
     def _named(self) -> License:

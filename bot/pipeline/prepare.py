@@ -1,0 +1,229 @@
+"""Before anything is built: the recipe checked against the rest, upstream fetched, and the release's identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bot.canonical import digest, file_sha256
+from bot.errors import LicenseChangedError, RecipeError
+from bot.graph import steps
+from bot.measure import samples
+from bot.pipeline.context import Context
+from bot.recipe import Recipe, load_recipe, recipe_names
+from bot.records import Inspection, Source, identity_of
+from bot.work import code_digest, versions
+
+TOOLS = ("numpy", "onnx", "onnx-ir", "onnxconverter-common", "onnxruntime", "onnxruntime-gpu")
+"""Packages whose version can change what is built."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What the stages after fetch need.
+
+    Attributes:
+        recipe: The recipe, checked.
+        source: The upstream model.
+        source_files: Where its files lie: the recipe's key to path.
+        copies: Where the files lie that are carried along: path upstream to path here.
+        inspections: Signature and census of each upstream model file.
+        samples: The data set.
+        sample_files: Where its files lie, by the loader's names for them.
+        identity: Of the release.
+    """
+
+    recipe: Recipe
+    source: Source
+    source_files: dict[str, Path]
+    copies: dict[str, Path]
+    inspections: dict[str, Inspection]
+    samples: Source
+    sample_files: dict[str, Path]
+    identity: str
+
+    @property
+    def random_weights(self) -> bool:
+        """Some upstream model says of itself that its weights are random."""
+        return any(inspection.random_weights for inspection in self.inspections.values())
+
+
+def checked_steps(recipe: Recipe) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """Every artifact's steps with all their parameters, defaults included.
+
+    Raises:
+        RecipeError: A step is unknown, or a parameter of it is wrong.
+    """
+    own = steps.recipe_step_names(recipe.code) if recipe.code else frozenset()
+    checked: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for key, artifact in recipe.plan.artifacts.items():
+        checked[key] = []
+        for index, step in enumerate(artifact.steps):
+            try:
+                parameters = step.parameters if step.name in own else steps.parse_parameters(step.name, step.parameters)
+            except ValueError as error:
+                recipe.fail(("artifacts", key, "steps", index), str(error))
+            checked[key].append((step.name, dict(parameters)))
+    return checked
+
+
+def check_target_is_ours(recipe: Recipe) -> None:
+    """Refuses two recipes for one target: they would close each other's pull requests.
+
+    Raises:
+        RecipeError: Another recipe beside this one has the same target.
+    """
+    for name in recipe_names(recipe.folder.parent):
+        if name == recipe.name:
+            continue
+        try:
+            other = load_recipe(recipe.folder.parent / name)
+        except RecipeError:
+            continue  # its own run will say what is wrong with it
+        if other.plan.target.repo.lower() == recipe.plan.target.repo.lower():
+            what = f"{recipe.plan.target.repo!r} is the target of the recipe {name!r} too"
+            recipe.fail(("target", "repo"), what, "Give each recipe a target of its own.")
+
+
+def prepare(context: Context, recipe: Recipe) -> Prepared:
+    """Fetches what the recipe reads, and works out which release that makes.
+
+    Raises:
+        RecipeError: The recipe does not fit its steps, its neighbours or the upstream model.
+        UpstreamError: Something cannot be had, or is not a model.
+        LicenseChangedError: Upstream declares another licence than the recipe.
+    """
+    checked_steps(recipe)
+    check_target_is_ours(recipe)
+    source, files, copies = _fetch_model(context, recipe)
+    _check_license(recipe, source)
+    inspections = {key: inspect(context, path) for key, path in files.items()}
+    _check_signatures(recipe, inspections)
+    data, data_files = _fetch_samples(context, recipe)
+    source = source.model_copy(update={"random_weights": any(each.random_weights for each in inspections.values())})
+    return Prepared(
+        recipe=recipe,
+        source=source,
+        source_files=files,
+        copies=copies,
+        inspections=inspections,
+        samples=data,
+        sample_files=data_files,
+        identity=_identity(recipe, source, data),
+    )
+
+
+def inspect(context: Context, model: Path) -> Inspection:
+    """Looks at one model file, in the worker."""
+    key = {"model": file_sha256(model), "code": code_digest("bot.graph"), "tools": versions(TOOLS)}
+    _, found = context.work.entry(
+        "inspections", key, lambda _: context.call("graph.inspect", {"model": str(model)}, reads=[model.parent])
+    )
+    return Inspection.model_validate(found)
+
+
+def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Path], dict[str, Path]]:
+    from bot.hub import fetch
+
+    upstream = recipe.plan.upstream
+    context.reporter.stage("fetch", upstream.repo or upstream.url or "")
+    if upstream.url is not None and upstream.sha256 is not None:
+        ((key, name),) = upstream.files.items()
+        source, path = fetch.fetch_url(
+            upstream.url,
+            sha256=upstream.sha256,
+            key=key,
+            name=name,
+            into=context.work.upstream,
+            progress=context.reporter.update,
+        )
+        return source, {key: path}, {}
+    source = fetch.fetch(
+        context.hub,
+        str(upstream.repo),
+        revision=upstream.follow,
+        files=upstream.files,
+        copies=upstream.copies,
+        into=context.work.upstream,
+        progress=context.reporter.update,
+    )
+    folder = fetch.folder_of(context.work.upstream, source)
+    files = {key: folder / record.path for key, record in source.files.items()}
+    return source, files, {record.path: folder / record.path for record in source.copies}
+
+
+def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Path]]:
+    from bot.hub import fetch
+
+    ((name, plan),) = recipe.plan.measure.samples.items()
+    loader = plan.loader or name
+    context.reporter.stage("samples", plan.repo)
+    try:
+        wanted = samples.required_files(loader, plan.model_dump(mode="json"))
+    except ValueError as error:
+        recipe.fail(("measure", "samples", name), str(error))
+    data = fetch.fetch(
+        context.hub,
+        plan.repo,
+        repo_type="dataset",
+        revision=plan.revision,
+        files=wanted,
+        into=context.work.upstream,
+        progress=context.reporter.update,
+    )
+    folder = fetch.folder_of(context.work.upstream, data)
+    paths = {
+        key: folder / (pattern.rpartition("/")[0] if "*" in pattern else pattern) for key, pattern in wanted.items()
+    }
+    return data, paths
+
+
+def _check_license(recipe: Recipe, source: Source) -> None:
+    license_plan = recipe.plan.license
+    reviewed = license_plan.upstream or license_plan.id
+    if source.license is not None and source.license.lower() != reviewed:
+        raise LicenseChangedError(
+            f"{source.repo} declares the licence {source.license!r} at {source.commit[:12]}, and the recipe's author "
+            f"reviewed {reviewed!r}",
+            where=recipe.locate("license", "id"),
+            remedy="Read the new licence. If the release may go on under it, change the recipe's license and its texts.",
+        )
+
+
+def _check_signatures(recipe: Recipe, inspections: dict[str, Inspection]) -> None:
+    """The inputs and outputs that the recipe names are those of the model."""
+    for source, inspection in inspections.items():
+        wanted = recipe.inputs_of(source)
+        names = [tensor.name for tensor in inspection.signature.inputs]
+        for name, (key, _) in wanted.items():
+            if name not in names:
+                file = recipe.plan.upstream.files[source]
+                recipe.fail(("inputs", key), f"{file} has no input {name!r}", f"Its inputs: {', '.join(names)}.")
+        for name in names:
+            if name not in wanted:
+                recipe.fail(
+                    ("inputs",), f"says nothing about the input {name!r} of {recipe.plan.upstream.files[source]}"
+                )
+        outputs = [tensor.name for tensor in inspection.signature.outputs]
+        for subject, plan in recipe.accuracy_of(source).items():
+            if plan.made_from not in outputs:
+                path = ("measure", "accuracy", subject, "from")
+                recipe.fail(path, f"there is no output {plan.made_from!r}", f"The outputs: {', '.join(outputs)}.")
+
+
+def _identity(recipe: Recipe, source: Source, data: Source) -> str:
+    """See `Release` in DESIGN: what a person or upstream decided, not what was measured or what happened to be installed."""
+    from bot.card.card import templates_digest
+
+    parts: dict[str, Any] = {
+        **recipe.identity_parts(),
+        "target": recipe.plan.target.repo,
+        "templates": templates_digest(),
+        "upstream": {key: record.sha256 for key, record in source.files.items()},
+        "copies": {record.path: record.sha256 for record in source.copies},
+        "samples": digest({key: record.sha256 for key, record in data.files.items()}),
+    }
+    if recipe.plan.rebuild_on == "tools":
+        parts["tools"] = versions(TOOLS)
+    return identity_of(parts)
