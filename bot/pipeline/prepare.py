@@ -187,7 +187,7 @@ def _check_license(recipe: Recipe, source: Source) -> None:
             f"{source.repo} declares the licence {source.license!r} at {source.commit[:12]}, and the recipe's author "
             f"reviewed {reviewed!r}",
             where=recipe.locate("license", "id"),
-            remedy="Read the new licence. If the release may go on under it, change the recipe's license and its texts.",
+            remedy="Read the new licence; if the release may go on under it, change the recipe's license and texts.",
         )
 
 
@@ -213,7 +213,7 @@ def _check_signatures(recipe: Recipe, inspections: dict[str, Inspection]) -> Non
 
 
 def _identity(recipe: Recipe, source: Source, data: Source) -> str:
-    """See `Release` in DESIGN: what a person or upstream decided, not what was measured or what happened to be installed."""
+    """The digest of what a person or upstream decided; what was measured, or happened to be installed, is not in it."""
     from bot.card.card import templates_digest
 
     parts: dict[str, Any] = {

@@ -1,0 +1,179 @@
+"""Gathers everything into the Release, renders the card from it, and lays out the folder that is published."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bot
+from bot import gates
+from bot.canonical import file_sha256, write_atomically
+from bot.card import card as cards
+from bot.pipeline.building import Built
+from bot.pipeline.context import Context
+from bot.pipeline.measuring import Figures, Samples
+from bot.pipeline.prepare import Prepared
+from bot.recipe import LICENSE_FOLDER, Recipe
+from bot.records import FileRecord, Json, LicenseRecord, Release, Verdict
+
+CARD = "README.md"
+CARD_AS_RENDERED = "release/card.md"
+RECIPE_COPY = "release/recipe.yaml"
+COPIES = "source"
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """A release, ready to be published.
+
+    Attributes:
+        release: The record.
+        folder: All that goes into the target repository, at its path there.
+        card: The card's text.
+        title: Of the pull request or commit.
+        description: Of the pull request or commit, in Markdown.
+        review: The review page.
+    """
+
+    release: Release
+    folder: Path
+    card: str
+    title: str
+    description: str
+    review: Path
+
+
+def make_release(
+    context: Context, prepared: Prepared, built: Sequence[Built], samples: Samples, figures: dict[str, Figures]
+) -> Release:
+    """Judges the figures and puts everything into one record."""
+    recipe = prepared.recipe
+    verdicts: list[Verdict] = []
+    for each in built:
+        found = figures[each.artifact.name]
+        verdicts += gates.judge(recipe, each.artifact.name, found.measurements, found.checks, require=context.require)
+    plan = recipe.plan
+    return Release(
+        identity=prepared.identity,
+        recipe=recipe.name,
+        recipe_text=recipe.text,
+        target=plan.target.repo,
+        runtime=plan.target.runtime,
+        source=prepared.source,
+        samples=(prepared.samples,),
+        samples_digest=samples.digest,
+        artifacts=tuple(each.artifact for each in built),
+        measurements=tuple(measurement for each in built for measurement in figures[each.artifact.name].measurements),
+        verdicts=tuple(verdicts),
+        withheld=gates.withheld(verdicts),
+        all_or_nothing=plan.all_or_nothing,
+        licenses=_licenses(recipe),
+        declared=_declared(recipe),
+        copies=prepared.source.copies,
+        bot_version=bot.__version__,
+        random_weights=prepared.random_weights,
+    )
+
+
+def _licenses(recipe: Recipe) -> tuple[LicenseRecord, ...]:
+    plan = recipe.plan.license
+    origins = _origins(recipe)
+    paths = recipe.license_files()
+    main = LicenseRecord(
+        name=plan.name or plan.id,
+        file=plan.file,
+        sha256=file_sha256(paths[plan.file]),
+        origin=origins.get(plan.file, ""),
+    )
+    return (
+        main,
+        *(
+            LicenseRecord(
+                name=also.name,
+                file=also.file,
+                sha256=file_sha256(paths[also.file]),
+                notice=also.notice,
+                origin=origins.get(also.file, ""),
+            )
+            for also in plan.also
+        ),
+    )
+
+
+def _origins(recipe: Recipe) -> dict[str, str]:
+    """Where each licence text was taken from, as licenses/SOURCES.yaml says."""
+    from ruamel.yaml import YAML
+
+    path = recipe.folder / LICENSE_FOLDER / "SOURCES.yaml"
+    if not path.is_file():
+        return {}
+    data = YAML(typ="safe").load(path.read_text("utf-8")) or {}
+    return {str(name): str(entry.get("from", "")) for name, entry in data.items() if isinstance(entry, dict)}
+
+
+def _declared(recipe: Recipe) -> dict[str, Json]:
+    plan = recipe.plan.model_dump(mode="json", by_alias=True)
+    return {
+        "upstream": {key: plan["upstream"][key] for key in ("repo", "url", "follow", "files")},
+        "card": plan["card"],
+        "license": plan["license"],
+        "inputs": plan["inputs"],
+        "accuracy": plan["measure"]["accuracy"],
+        "samples": plan["measure"]["samples"],
+        "timings": plan["measure"]["timings"],
+        "gates": plan["gates"],
+    }
+
+
+def assemble(
+    context: Context, prepared: Prepared, release: Release, built: Sequence[Built], previous: Release | None
+) -> Assembled:
+    """Renders the card and lays out the folder to publish under work/releases/IDENTITY."""
+    context.reporter.stage("card", release.target)
+    recipe = prepared.recipe
+    template = recipe.card_template
+    card = cards.render_card(release, template=template.read_text("utf-8"), template_name=str(template)).text
+    title, description = cards.render_pull_request(release)
+    root = context.work.root / "releases" / release.identity
+    folder = root / "publish"
+    texts = {
+        CARD: card.encode(),
+        CARD_AS_RENDERED: card.encode(),
+        RECIPE_COPY: recipe.text.encode(),
+        Release.PATH: release.to_json(),
+    }
+    files = {each.artifact.file: each.path for each in built if each.artifact in release.published}
+    files |= recipe.license_files()
+    files |= {f"{COPIES}/{name}": path for name, path in prepared.copies.items()}
+    _lay_out(folder, texts, files)
+    review = root / "review.html"
+    write_atomically(review, cards.render_review(release, card, previous).encode())
+    write_atomically(root / "summary.md", cards.render_summary(release).encode())
+    return Assembled(release, folder, card, title, description, review)
+
+
+def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path]) -> None:
+    """Makes the folder hold these files and no others."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    for name, data in texts.items():
+        write_atomically(folder / name, data)
+    for name, path in files.items():
+        destination = folder / name
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(path, destination)
+        except OSError:
+            shutil.copyfile(path, destination)
+
+
+def published_files(folder: Path) -> tuple[FileRecord, ...]:
+    """The files of a laid-out folder, as records."""
+    return tuple(
+        FileRecord(path=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    )

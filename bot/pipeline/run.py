@@ -1,0 +1,180 @@
+"""`bot build` and `bot publish`: the stages in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bot.errors import OverwriteError, VerificationError, WithheldError
+from bot.pipeline.assembling import Assembled, assemble, make_release
+from bot.pipeline.building import Built, build_artifacts
+from bot.pipeline.context import Context
+from bot.pipeline.measuring import Samples, load_samples, measure, opens
+from bot.pipeline.prepare import Prepared, prepare
+from bot.recipe import Recipe
+from bot.records import Release
+
+if TYPE_CHECKING:
+    from bot.hub.publish import Publication
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        release: The record; None if there was nothing to do and so nothing was built.
+        publication: What happened on the Hub; None for a build or a dry run.
+        folder: All that was, or would be, published.
+        card: The card as rendered.
+        review: The review page.
+        identity: Of the release.
+    """
+
+    identity: str
+    release: Release | None = None
+    publication: Publication | None = None
+    folder: Path | None = None
+    card: Path | None = None
+    review: Path | None = None
+
+    def require_complete(self) -> None:
+        """Raises a `WithheldError` that names each withheld artifact with its figure and its limit."""
+        if self.release is None or not self.release.withheld:
+            return
+        lines = [
+            f"{verdict.artifact}: {verdict.reason or verdict.rule}"
+            for verdict in self.release.verdicts
+            if verdict.withholds
+        ]
+        others = "Nothing was published." if not self.release.published else "The others went on without it."
+        raise WithheldError(
+            f"withheld: {', '.join(self.release.withheld)}. {'; '.join(lines)}. {others}",
+            where=f"recipes/{self.release.recipe}",
+            remedy="Improve the artifact's steps, or have the recipe's limit changed by somebody who answers for it.",
+        )
+
+
+def build(context: Context, recipe: Recipe) -> Outcome:
+    """Fetches, builds, measures, judges and renders, and publishes nothing.
+
+    Raises:
+        BotError: A stage failed.
+    """
+    prepared = prepare(context, recipe)
+    assembled, _, _ = _make(context, prepared, None)
+    return _outcome(prepared, assembled)
+
+
+def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: bool = False) -> Outcome:
+    """Does the whole job for one recipe: from upstream to a verified pull request or commit.
+
+    Args:
+        context: The surroundings.
+        recipe: What to do.
+        dry_run: Do everything but write to the Hub.
+        reopen: Publish again what a person closed.
+
+    Raises:
+        BotError: A stage failed.
+        WithheldError: Nothing is left to publish: every artifact failed a gate, or one did and the recipe says all
+            or nothing. Where some are published, call `Outcome.require_complete` afterwards.
+    """
+    from bot.hub import publish as publishing
+
+    prepared = prepare(context, recipe)
+    _refuse_random_weights(context, prepared)
+    mode = recipe.plan.target.open
+    there = publishing.find(context.hub, recipe.plan.target.repo, prepared.identity, mode=mode, reopen=reopen)
+    if there is not None:
+        context.reporter.note(there.reason)
+        return Outcome(identity=prepared.identity, publication=there)
+    previous = publishing.read_release(context.hub, recipe.plan.target.repo)
+    assembled, built, samples = _make(context, prepared, previous)
+    outcome = _outcome(prepared, assembled)
+    if not assembled.release.published:
+        outcome.require_complete()
+    if dry_run:
+        return outcome
+    context.reporter.stage("publish", recipe.plan.target.repo)
+    publication = publishing.publish(
+        context.hub,
+        assembled.release,
+        assembled.folder,
+        mode=mode,
+        title=assembled.title,
+        description=assembled.description,
+        on_step=context.reporter.note,
+        reopen=reopen,
+    )
+    _verify(context, prepared, publication, built, samples)
+    return Outcome(
+        identity=outcome.identity,
+        release=outcome.release,
+        publication=publication,
+        folder=outcome.folder,
+        card=outcome.card,
+        review=outcome.review,
+    )
+
+
+def _make(context: Context, prepared: Prepared, previous: Release | None) -> tuple[Assembled, list[Built], Samples]:
+    context.work.clean()
+    samples = load_samples(context, prepared)
+    built = build_artifacts(context, prepared, samples.feeds)
+    figures = measure(context, prepared, built, samples)
+    context.reporter.stage("gate", prepared.recipe.name)
+    release = make_release(context, prepared, built, samples, figures)
+    return assemble(context, prepared, release, built, previous), built, samples
+
+
+def _outcome(prepared: Prepared, assembled: Assembled) -> Outcome:
+    return Outcome(
+        identity=prepared.identity,
+        release=assembled.release,
+        folder=assembled.folder,
+        card=assembled.folder / "README.md",
+        review=assembled.review,
+    )
+
+
+def _refuse_random_weights(context: Context, prepared: Prepared) -> None:
+    """Random weights never leave the embedded Hub: somebody might take them for the real model."""
+    if prepared.random_weights and not context.hub.is_embedded():
+        raise OverwriteError(
+            "the upstream model says that its weights are random, and such a release goes to an embedded Hub only",
+            where=context.hub.endpoint,
+            remedy="Use --hub local, or give the recipe the real upstream.",
+        )
+
+
+def _verify(
+    context: Context, prepared: Prepared, publication: Publication, built: Sequence[Built], samples: Samples
+) -> None:
+    """Downloads what was published and opens it: only then does it count as published."""
+    import tempfile
+
+    from bot.hub import verify as verifying
+
+    if publication.kind == "nothing":
+        return
+    target = prepared.recipe.plan.target.repo
+    context.reporter.stage("verify", f"{target}@{publication.revision}")
+    with tempfile.TemporaryDirectory(dir=context.work.root, prefix="verify-") as folder:
+        verification = verifying.verify(
+            context.hub, target, publication.revision, cache=Path(folder), progress=context.reporter.update
+        )
+        verifying.require(verification)
+        for each in built:
+            path = verification.folder / each.artifact.file
+            if not path.is_file():
+                continue
+            found = opens(context, path, samples.feeds[each.artifact.made_from])
+            if found["status"] != "passed":
+                raise VerificationError(
+                    f"was downloaded whole and does not open: {found['reason']}",
+                    where=f"{target}@{publication.revision}/{each.artifact.file}",
+                    remedy="Close the pull request and report this with the bot's log.",
+                )
