@@ -1,0 +1,128 @@
+"""Finds out, by trying it, how far this system lets a worker be shut in."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bot.errors import StepError
+from bot.isolation import environment
+from bot.isolation.bubblewrap import command as bubblewrap_command
+from bot.isolation.exchange import Outcome, Progress, converse
+from bot.isolation.room import HOME, Room, plan, python_path
+
+Kind = Literal["bubblewrap", "namespaces", "none"]
+
+_CHILD = str(Path(__file__).with_name("child.py"))
+_PROBE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How workers are shut in.
+
+    Attributes:
+        kind: With bubblewrap, with namespaces of our own, or not at all.
+        reason: Why it is that kind, as a sentence.
+        fresh_proc: Whether the worker gets a /proc of its own; else it gets none.
+    """
+
+    kind: Kind
+    reason: str
+    fresh_proc: bool = True
+
+
+@functools.lru_cache(maxsize=1)
+def isolation() -> Isolation:
+    """Return what this system allows, found by trying it, once per process."""
+    if not sys.platform.startswith("linux"):
+        return Isolation("none", f"Isolation needs Linux; this is {sys.platform}.")
+    refusals = []
+    for kind, fresh_proc in _candidates():
+        refusal = why_not(Isolation(kind, "", fresh_proc))
+        if not refusal:
+            return Isolation(kind, _reason(kind, fresh_proc), fresh_proc)
+        refusals.append(f"{kind}: {refusal}")
+    return Isolation("none", "; ".join(dict.fromkeys(refusals)))
+
+
+def _candidates() -> list[tuple[Kind, bool]]:
+    kinds: list[Kind] = ["bubblewrap", "namespaces"] if shutil.which("bwrap") else ["namespaces"]
+    return [(kind, fresh_proc) for fresh_proc in (True, False) for kind in kinds]
+
+
+def _reason(kind: Kind, fresh_proc: bool) -> str:
+    means = "bubblewrap is installed" if kind == "bubblewrap" else "the kernel allows user namespaces"
+    return means if fresh_proc else f"{means}, but no /proc of its own"
+
+
+def why_not(wanted: Isolation) -> str:
+    """Start a worker that tries to get out, and return why this isolation does not hold here; empty if it does."""
+    with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = {"file": file.name, "port": listener.getsockname()[1]}
+        try:
+            room = plan(fresh_proc=wanted.fresh_proc)
+            outcome = start(wanted, room, "bot.isolation.selfcheck:look", arguments, seconds=_PROBE_SECONDS)
+        except (OSError, StepError) as error:
+            return str(error)
+    if not outcome.answers:
+        said = outcome.setup or outcome.output.strip().rpartition("\n")[2] or f"exit status {outcome.code}"
+        return said if not outcome.fault else f"the trial was ended ({outcome.fault})"
+    seen = [name for name, value in outcome.answers[0].items() if value]
+    return f"a worker still reaches: {', '.join(seen)}" if seen else ""
+
+
+def start(
+    how: Isolation,
+    room: Room,
+    function: str,
+    arguments: object,
+    *,
+    limits: dict[str, int] | None = None,
+    seconds: float | None = None,
+    extra_path: tuple[Path, ...] = (),
+    on_progress: Progress | None = None,
+) -> Outcome:
+    """Run one function in a worker.
+
+    Args:
+        how: How to shut it in.
+        room: What it may see. Without isolation it sees all that the bot does.
+        function: "module:function".
+        arguments: Its arguments, as JSON.
+        limits: Resource limits: name in the `resource` module to number.
+        seconds: How long it may take.
+        extra_path: Folders to look for packages in first.
+        on_progress: Called for each report of progress.
+    """
+    with tempfile.TemporaryDirectory(prefix="bot-worker-") as temporary:
+        alone = how.kind == "none"
+        home = str(Path(temporary, "home")) if alone else HOME
+        request = {
+            "kind": how.kind,
+            "room": room.to_json() if how.kind == "namespaces" else None,
+            "task": function,
+            "arguments": arguments,
+            "path": python_path(extra_path),
+            "prefixes": [sys.prefix, sys.exec_prefix],
+            "limits": limits or {},
+            "writes": [place for _, place, writable in room.mounts if writable],
+        }
+
+        def command(requests: int, answers: int) -> list[str]:
+            inner = [sys.executable, "-S", "-P", _CHILD, str(requests), str(answers)]
+            if how.kind != "bubblewrap":
+                return inner
+            program = shutil.which("bwrap")
+            if program is None:
+                raise FileNotFoundError(2, "bubblewrap is not installed", "bwrap")
+            return bubblewrap_command(program, room, inner)
+
+        variables = environment.build(home, temporary if alone else str(Path(HOME).parent))
+        return converse(command, variables, request, seconds=seconds, on_progress=on_progress)
