@@ -66,7 +66,7 @@ class WorkFolder:
 
     def _make(self, final: Path, make: Callable[[Path], Any]) -> None:
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name[:12]}."))
+        temporary = self.temporary(final.parent)
         try:
             result = make(temporary)
             (temporary / RESULT).write_bytes(canonical_json(result))
@@ -80,11 +80,27 @@ class WorkFolder:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
+    def temporary(self, parent: Path) -> Path:
+        """A new folder for work in progress; `clean` removes it if this process dies before it does."""
+        parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=parent, prefix=f".{os.getpid()}."))
+
     def clean(self) -> None:
-        """Removes what killed runs left half done."""
-        for leftover in self.root.glob("*/.*"):
-            if leftover.is_dir():
+        """Removes what killed runs left half done; what a living process is working on stays."""
+        for leftover in self.root.glob("*/.*.*"):
+            owner = leftover.name.split(".")[1]
+            if leftover.is_dir() and owner.isdigit() and not _is_alive(int(owner)):
                 shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def _sync(folder: Path) -> None:

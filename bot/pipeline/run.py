@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,17 +155,16 @@ def _verify(
     context: Context, prepared: Prepared, publication: Publication, built: Sequence[Built], samples: Samples
 ) -> None:
     """Downloads what was published and opens it: only then does it count as published."""
-    import tempfile
-
     from bot.hub import verify as verifying
 
     if publication.kind == "nothing":
         return
     target = prepared.recipe.plan.target.repo
     context.reporter.stage("verify", f"{target}@{publication.revision}")
-    with tempfile.TemporaryDirectory(dir=context.work.root, prefix="verify-") as folder:
+    folder = context.work.temporary(context.work.root / "verify")
+    try:
         verification = verifying.verify(
-            context.hub, target, publication.revision, cache=Path(folder), progress=context.reporter.update
+            context.hub, target, publication.revision, cache=folder, progress=context.reporter.update
         )
         verifying.require(verification)
         for each in built:
@@ -178,3 +178,5 @@ def _verify(
                     where=f"{target}@{publication.revision}/{each.artifact.file}",
                     remedy="Close the pull request and report this with the bot's log.",
                 )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""`bot list`: the recipes that are here."""
+
+from __future__ import annotations
+
+from bot.cli import options
+
+
+def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: options.AsJson = False) -> None:
+    """List the recipes: what each reads, what it makes, and where it publishes it.
+
+    A recipe that cannot be loaded is listed with its error, and the exit code is 2.
+    """
+    import json
+
+    import typer
+    from rich.console import Console
+    from rich.table import Table
+
+    from bot.errors import RecipeError
+    from bot.recipe import load_recipe, recipe_names
+
+    if not recipes.is_dir():
+        remedy = "Name the folder that holds your recipes with --recipes."
+        raise RecipeError("there is no such folder", where=str(recipes), remedy=remedy)
+    rows, failed = [], False
+    for name in recipe_names(recipes):
+        try:
+            plan = load_recipe(recipes / name).plan
+        except RecipeError as error:
+            failed = True
+            rows.append({"name": name, "error": str(error)})
+            continue
+        rows.append(
+            {
+                "name": name,
+                "upstream": plan.upstream.repo or plan.upstream.url,
+                "target": plan.target.repo,
+                "open": plan.target.open,
+                "artifacts": {key: artifact.file for key, artifact in plan.artifacts.items()},
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+    elif not rows:
+        typer.echo(f"no recipes in {recipes}: a recipe is a folder NAME with a recipe.yaml in it")
+    else:
+        table = Table("recipe", "upstream", "target", "opens a", "artifacts")
+        for row in rows:
+            if "error" in row:
+                table.add_row(str(row["name"]), f"error: {row['error']}")
+            else:
+                files = "\n".join(row["artifacts"].values())  # type: ignore[union-attr]
+                table.add_row(str(row["name"]), str(row["upstream"]), str(row["target"]), str(row["open"]), files)
+        Console(markup=False, highlight=False).print(table)
+    if failed:
+        raise typer.Exit(RecipeError.exit_code)

@@ -1,0 +1,46 @@
+"""`bot publish`: the whole job for one recipe."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bot.cli import options
+
+
+def publish(
+    name: options.Name,
+    recipes: options.Recipes = options.DEFAULT_RECIPES,
+    hub: options.HubOption = None,
+    hub_dir: options.HubDir = None,
+    token_file: options.TokenFile = None,
+    work: options.Work = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write to the Hub.")] = False,
+    reopen: Annotated[bool, typer.Option("--reopen", help="Publish again what a person closed.")] = False,
+    require: options.Require = None,
+    require_isolation: options.RequireIsolation = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fetch, build, measure, gate, describe, publish and verify one recipe's release.
+
+    What failed its gate is withheld and named (exit code 5); the rest goes out as one pull request or one commit, as
+    the recipe says. Run it again: finished work is not repeated, and a release that is there already is left alone.
+    """
+    from bot.cli.report import print_outcome
+    from bot.cli.session import open_context
+    from bot.pipeline import publish as run
+    from bot.recipe import find_recipe
+
+    recipe = find_recipe(name, recipes)
+    with open_context(
+        hub=hub,
+        hub_dir=hub_dir,
+        token_file=token_file,
+        work=work,
+        require=require,
+        require_isolation=require_isolation,
+    ) as context:
+        outcome = run(context, recipe, dry_run=dry_run, reopen=reopen)
+    print_outcome(recipe, outcome, as_json=as_json)
+    outcome.require_complete()

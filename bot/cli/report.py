@@ -1,0 +1,185 @@
+"""Prints what a command found: a table for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from bot.recipe import Recipe
+from bot.records import Inspection, Release, TensorSignature, Verdict
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bot.hub.publish import Publication
+    from bot.hub.verify import Verification
+    from bot.pipeline import Outcome
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _print_table(table: Table) -> None:
+    from rich.console import Console
+
+    Console(markup=False, highlight=False).print(table)
+
+
+def print_outcome(recipe: Recipe, outcome: Outcome, *, as_json: bool) -> None:
+    """Prints what a publish or build came to."""
+    publication = outcome.publication
+    if as_json:
+        _print_json(
+            {
+                "recipe": recipe.name,
+                "identity": outcome.identity,
+                "publication": _publication(publication) if publication else None,
+                "release": outcome.release.to_plain() if outcome.release else None,
+                "folder": str(outcome.folder) if outcome.folder else None,
+                "card": str(outcome.card) if outcome.card else None,
+                "review": str(outcome.review) if outcome.review else None,
+            }
+        )
+        return
+    if outcome.release:
+        _print_table(_release_table(outcome.release))
+        for verdict in outcome.release.verdicts:
+            if verdict.status != "passed":
+                typer.echo(f"{verdict.artifact}: {verdict.status}: {verdict.reason or verdict.rule}")
+    for label, path in (("card", outcome.card), ("review", outcome.review)):
+        if path:
+            typer.echo(f"{label}: {path}")
+    if publication:
+        typer.echo(f"{publication.kind}: {publication.url or publication.reason}")
+        if publication.kind == "nothing":
+            typer.echo(f"nothing to do: {publication.reason}")
+
+
+def _publication(publication: Publication) -> dict[str, Any]:
+    return {
+        "kind": publication.kind,
+        "number": publication.number,
+        "revision": publication.revision,
+        "commit": publication.commit,
+        "url": publication.url,
+        "uploaded_bytes": publication.uploaded_bytes,
+        "reason": publication.reason,
+    }
+
+
+def _release_table(release: Release) -> Table:
+    from rich.table import Table
+
+    table = Table("artifact", "file", "bytes", "sha256", "against the source", "speed", "gates", title=release.target)
+    for artifact in release.artifacts:
+        figures = release.measurements_of(artifact.name)
+        accuracy = [
+            f"{figure.key} {figure.value:.4g} {figure.unit}".strip()
+            for figure in figures
+            if figure.subject in release.declared.get("accuracy", {}) and figure.provider == "cpu"  # type: ignore[operator]
+        ]
+        speed = [f"batch {figure.batch}: {figure.value:.2f}×" for figure in figures if figure.subject == "speedup"]
+        table.add_row(
+            artifact.name,
+            artifact.file,
+            str(artifact.bytes),
+            artifact.sha256[:12],
+            "\n".join(accuracy),
+            "\n".join(speed),
+            gate_summary([verdict for verdict in release.verdicts if verdict.artifact == artifact.name]),
+        )
+    return table
+
+
+def gate_summary(verdicts: list[Verdict]) -> str:
+    """How one artifact came through its gates, in a few words."""
+    passed = sum(verdict.status == "passed" for verdict in verdicts)
+    held = [verdict for verdict in verdicts if verdict.withholds]
+    open_ = len(verdicts) - passed - len(held)
+    text = f"{passed} passed"
+    text += f", {open_} not measured" if open_ else ""
+    return f"withheld: {len(held)} of {len(verdicts)} failed" if held else text
+
+
+def print_step(name: str, output: Path, answer: dict[str, Any], *, as_json: bool) -> None:
+    """Prints what a step counted and decided."""
+    from bot.canonical import file_sha256
+
+    found = {
+        "step": name,
+        "output": str(output),
+        "bytes": output.stat().st_size,
+        "sha256": file_sha256(output),
+        **answer,
+    }
+    if as_json:
+        _print_json(found)
+        return
+    typer.echo(f"{output}  {found['bytes']} bytes  sha256 {found['sha256']}")
+    for key, value in answer["report"].items():
+        typer.echo(f"  {key}: {json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value}")
+
+
+def print_inspection(model: Path, inspection: Inspection, *, as_json: bool) -> None:
+    """Prints a model's signature and census."""
+    if as_json:
+        _print_json(inspection.to_plain())
+        return
+    from rich.table import Table
+
+    signature, census = inspection.signature, inspection.census
+    typer.echo(f"{model}")
+    tensors = Table("", "name", "dtype", "shape")
+    for kind, group in (("input", signature.inputs), ("output", signature.outputs)):
+        for tensor in group:
+            tensors.add_row(kind, tensor.name, tensor.dtype, _shape(tensor))
+    _print_table(tensors)
+    opsets = ", ".join(f"{domain} {version}" for domain, version in signature.opsets.items())
+    typer.echo(
+        f"opsets {opsets}; IR version {signature.ir_version}; needs onnxruntime {signature.minimum_runtime} or later"
+    )
+    if signature.external_files:
+        typer.echo(f"weights beside it: {', '.join(signature.external_files)}")
+    parameters = ", ".join(f"{count:,} {dtype}" for dtype, count in census.parameters.items())
+    typer.echo(f"{census.nodes} nodes, {census.casts} casts; parameters: {parameters or 'none'}")
+    operators = Table("operator", "nodes")
+    for operator, count in sorted(census.by_op.items(), key=lambda each: (-each[1], each[0])):
+        operators.add_row(operator, str(count))
+    _print_table(operators)
+    if inspection.random_weights:
+        typer.echo("its weights are random, as the file itself says")
+
+
+def _shape(tensor: TensorSignature) -> str:
+    if tensor.shape is None:
+        return "unknown"
+    return " × ".join("?" if size is None else str(size) for size in tensor.shape) or "scalar"
+
+
+def print_verification(name: str, revision: str, verification: Verification, *, as_json: bool) -> None:
+    """Prints what a verification found, a line per file."""
+    if as_json:
+        _print_json(
+            {
+                "repository": name,
+                "revision": revision,
+                "identity": verification.release.identity,
+                "ok": verification.ok,
+                "files": [
+                    {"path": file.path, "status": file.status, "expected": file.expected, "found": file.found}
+                    for file in verification.files
+                ],
+            }
+        )
+        return
+    from rich.table import Table
+
+    table = Table("file", "status", "sha256", title=f"{name}@{revision}, release {verification.release.short_identity}")
+    for file in verification.files:
+        table.add_row(file.path, file.status, (file.found or file.expected or "")[:16])
+    _print_table(table)
+    typer.echo("every file is as it was released" if verification.ok else "not as it was released")

@@ -1,0 +1,42 @@
+"""`bot verify`: whether a repository holds what was released."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bot.cli import options
+
+
+def verify(
+    repository: Annotated[
+        str,
+        typer.Argument(
+            metavar="OWNER/NAME[@REVISION]", help="A target repository; a branch, commit or refs/pr/N after @."
+        ),
+    ],
+    hub: options.HubOption = None,
+    hub_dir: options.HubDir = None,
+    token_file: options.TokenFile = None,
+    work: options.Work = None,
+    require_isolation: options.RequireIsolation = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Download a release into a fresh cache and hold every file against its record.
+
+    Every file that release.json names must be there with its size and sha256, and every model must open. Exit code 8
+    names what differs.
+    """
+    from bot.cli.report import print_verification
+    from bot.cli.session import open_context
+    from bot.hub.verify import require
+    from bot.pipeline.verifying import verify_release
+
+    name, _, revision = repository.partition("@")
+    with open_context(
+        hub=hub, hub_dir=hub_dir, token_file=token_file, work=work, require=None, require_isolation=require_isolation
+    ) as context:
+        verification = verify_release(context, name, revision or "main")
+    print_verification(name, revision or "main", verification, as_json=as_json)
+    require(verification)
