@@ -1,0 +1,184 @@
+"""The embedded Hub as an ASGI application: what answers which address, and what may call at all."""
+
+from __future__ import annotations
+
+import io
+import logging
+import secrets
+from typing import Any
+from urllib.parse import parse_qs
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bot.localhub import VERSION, api_discussions, api_files, api_repos
+from bot.localhub.errors import HubError
+from bot.localhub.lfs import Signer
+from bot.localhub.store import Store, User
+from bot.localhub.web import LARGE_BODY, Call, Route, Router, answer, error_answer, json_answer, read_body
+
+log = logging.getLogger("bot.localhub")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def about(call: Call) -> Response:
+    """``GET /api/embedded-hub``: how a client recognises an embedded Hub."""
+    return json_answer({"embedded": True, "version": VERSION, "instance": call.store.instance})
+
+
+def no_harnesses(call: Call) -> Response:
+    """``GET /api/agent-harnesses``: the client's best-effort question; the embedded Hub knows none."""
+    raise HubError(404, "Not here")
+
+
+def routes() -> list[Route]:
+    """Return all routes; the first that fits is taken."""
+    return [*_general_routes(), *_repo_routes(), *_discussion_routes(), *_file_routes()]
+
+
+def _general_routes() -> list[Route]:
+    return [
+        Route("GET", "/api/embedded-hub", about),
+        Route("GET", "/api/agent-harnesses", no_harnesses),
+        Route("GET", "/api/whoami-v2", api_repos.whoami),
+        Route("POST", "/api/validate-yaml", api_repos.validate_yaml),
+        Route("POST", "/api/repos/create", api_repos.create_repo),
+        Route("DELETE", "/api/repos/delete", api_repos.delete_repo),
+        Route("POST", "/api/repos/move", api_repos.move_repo),
+        Route("GET", "/api/{kind}", api_repos.list_repos),
+    ]
+
+
+def _repo_routes() -> list[Route]:
+    repo = "/api/{kind}/{ns}/{name}"
+    return [
+        Route("GET", repo, api_repos.repo_info),
+        Route("GET", f"{repo}/revision/{{rev}}", api_repos.repo_info),
+        Route("PUT", f"{repo}/settings", api_repos.settings),
+        Route("GET", f"{repo}/auth-check", api_repos.auth_check),
+        Route("GET", f"{repo}/auth-check/{{what}}", api_repos.auth_check),
+        Route("GET", f"{repo}/refs", api_repos.refs),
+        Route("GET", f"{repo}/commits/{{rev}}", api_repos.commits),
+        Route("POST", f"{repo}/branch/{{branch}}", api_repos.create_branch),
+        Route("DELETE", f"{repo}/branch/{{branch}}", api_repos.delete_branch),
+        Route("POST", f"{repo}/tag/{{rev}}", api_repos.create_tag),
+        Route("DELETE", f"{repo}/tag/{{tag}}", api_repos.delete_tag),
+        Route("GET", f"{repo}/tree/{{rev}}", api_files.tree),
+        Route("GET", f"{repo}/tree/{{rev}}/{{path*}}", api_files.tree),
+        Route("POST", f"{repo}/paths-info/{{rev}}", api_files.paths_info),
+        Route("POST", f"{repo}/preupload/{{rev}}", api_files.preupload_files),
+        Route("POST", f"{repo}/commit/{{rev}}", api_files.commit, LARGE_BODY),
+        Route("POST", f"{repo}/lfs-files/duplicate", api_files.lfs_duplicate),
+    ]
+
+
+def _discussion_routes() -> list[Route]:
+    base = "/api/{kind}/{ns}/{name}/discussions"
+    return [
+        Route("GET", base, api_discussions.listing),
+        Route("POST", base, api_discussions.create),
+        Route("GET", f"{base}/{{num}}", api_discussions.details),
+        Route("POST", f"{base}/{{num}}/comment", api_discussions.comment),
+        Route("POST", f"{base}/{{num}}/status", api_discussions.status),
+        Route("POST", f"{base}/{{num}}/title", api_discussions.title),
+        Route("POST", f"{base}/{{num}}/merge", api_discussions.merge),
+    ]
+
+
+def _file_routes() -> list[Route]:
+    found = []
+    for repo in ("/{kind}/{ns}/{name}", "/{ns}/{name}"):
+        objects = f"{repo}.git/info/lfs/objects"
+        found += [
+            Route("POST", f"{objects}/batch", api_files.lfs_batch),
+            Route("POST", f"{objects}/verify", api_files.lfs_verify),
+            Route("PUT", f"{objects}/{{oid}}/content/{{size}}", api_files.lfs_put, None),
+            Route("PUT", f"{objects}/{{oid}}/parts/{{upload}}/{{part}}", api_files.lfs_put_part, None),
+            Route("POST", f"{objects}/{{oid}}/complete/{{upload}}/{{size}}", api_files.lfs_complete),
+            Route("GET", f"{objects}/{{oid}}", api_files.lfs_get),
+            Route("GET", f"{repo}/resolve/{{rev}}/{{path*}}", api_files.resolve),
+            Route("GET", f"{repo}/raw/{{rev}}/{{path*}}", api_files.raw),
+        ]
+    return found
+
+
+class App:
+    """The ASGI application.
+
+    Args:
+        store: What the Hub keeps.
+        hosts: Host names, beside loopback's, under which it may be called.
+    """
+
+    def __init__(self, store: Store, hosts: tuple[str, ...] = ()) -> None:
+        self.store = store
+        self.signer = Signer(secrets.token_bytes(32))
+        self.extra: dict[str, Any] = {}
+        self._hosts = {*_LOOPBACK, *hosts}
+        self._router = Router(routes())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            raise RuntimeError(f"The embedded Hub speaks HTTP, not {scope['type']}")
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except HubError as error:
+            response = error_answer(error)
+        except ClientDisconnect:
+            return
+        except Exception:
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            response = error_answer(HubError(500, "The embedded Hub failed; its log says why"))
+        response.headers["X-Request-Id"] = secrets.token_hex(8)
+        response.headers.setdefault("X-Content-Type-Options", "nosniff")
+        response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+        response.headers.setdefault("Referrer-Policy", "same-origin")
+        log.info("%s %s %d", scope["method"], scope["path"], response.status_code)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        host = request.headers.get("host", "")
+        self._check_host(host)
+        raw_path = request.scope["raw_path"].decode("ascii", "replace")
+        try:
+            route, parameters = self._router.find(request.method, raw_path)
+            query = parse_qs(request.url.query, keep_blank_values=True, max_num_fields=2000)
+        except ValueError as error:
+            raise HubError(400, "The address is not readable") from error
+        call = Call(
+            store=self.store,
+            signer=self.signer,
+            request=request,
+            user=self._user(request),
+            parameters=parameters,
+            query=query,
+            base=f"http://{host}",
+            body=await read_body(request, route.limit or 0) if route.limit is not None else io.BytesIO(),
+            extra=self.extra,
+        )
+        with call.body:
+            return await answer(route, call)
+
+    def _check_host(self, host: str) -> None:
+        """Refuse other names than loopback's: a page that has its own name point here must get nothing.
+
+        Raises:
+            HubError: 421 otherwise.
+        """
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():
+            name = host
+        if name.lower() not in self._hosts:
+            raise HubError(421, "The embedded Hub answers only to loopback names")
+
+    def _user(self, request: Request) -> User | None:
+        header = request.headers.get("authorization", "")
+        scheme, _, value = header.partition(" ")
+        if not header:
+            return None
+        if scheme.lower() != "bearer" or not value:
+            raise HubError(401, "Authorization is Bearer and a token")
+        return self.store.bearer(value.strip())
