@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bot.errors import StepError
@@ -25,21 +26,26 @@ __all__ = ["GPU_TASKS", "TASKS", "Isolation", "Json", "Kind", "Limits", "Worker"
 Json = Any
 """What `json` reads and writes: None, bool, int, float, str, lists, and dictionaries with str keys."""
 
-TASKS: Mapping[str, str] = {
-    "graph.step": "bot.graph.tasks:step",
-    "graph.inspect": "bot.graph.tasks:inspect",
-    "measure.samples": "bot.measure.tasks:samples",
-    "measure.accuracy": "bot.measure.tasks:accuracy",
-    "measure.latency": "bot.measure.tasks:latency",
-    "measure.open": "bot.measure.tasks:open_model",
-}
+TASKS: Mapping[str, str] = MappingProxyType(
+    {
+        "graph.step": "bot.graph.tasks:step",
+        "graph.inspect": "bot.graph.tasks:inspect",
+        "graph.check": "bot.graph.tasks:check",
+        "measure.samples": "bot.measure.tasks:samples",
+        "measure.run": "bot.measure.tasks:run",
+        "measure.compare": "bot.measure.tasks:compare",
+        "measure.checks": "bot.measure.tasks:checks",
+        "measure.latency": "bot.measure.tasks:latency",
+        "measure.open": "bot.measure.tasks:open_model",
+        "measure.emulated_run": "bot.measure.fp16_tasks:emulated_run",
+    }
+)
 """All that a worker can be asked to do: name to "module:function"."""
 
-GPU_TASKS = frozenset({"measure.accuracy", "measure.latency", "measure.open"})
+GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open"})
 """Tasks that get the NVIDIA devices, where there are any."""
 
 _FILE_BYTES = 64 << 30
-_PROCESSES = 8192
 _log = logging.getLogger(__name__)
 
 

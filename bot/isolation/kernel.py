@@ -34,11 +34,13 @@ _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
+_PR_SET_SECCOMP = 22
 _PR_CAPBSET_DROP = 24
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
+_SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 
@@ -136,6 +138,11 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _check(_libc.capset(ctypes.byref(header), ctypes.byref(nothing)), "capset")
+
+
+def filter_system_calls(program: int) -> None:
+    """Put every later system call through the BPF program (struct sock_fprog) at this address."""
+    _check(_libc.prctl(_PR_SET_SECCOMP, *_longs(_SECCOMP_MODE_FILTER, program, 0, 0)), "seccomp")
 
 
 def forget_keyring() -> None:

@@ -9,7 +9,7 @@ follows pivot_root(2) and mount_namespaces(7).
 """
 
 # pathlib would take longer to import than all the rest of this module.
-# ruff: noqa: PTH
+# ruff: noqa: PTH102, PTH103, PTH110, PTH112, PTH120, PTH123, PTH211
 
 from __future__ import annotations
 

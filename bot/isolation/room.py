@@ -5,7 +5,7 @@ writes. It does not see the home folder, `/run`, `/etc` (but for the linker's fi
 """
 
 # Mounts are given to the kernel as text, and a path must keep its symbolic links.
-# ruff: noqa: PTH
+# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH114, PTH115, PTH119, PTH120
 
 from __future__ import annotations
 
