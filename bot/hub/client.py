@@ -1,0 +1,596 @@
+"""A Hub, as the rest of the bot sees it: typed answers, time-outs, and errors that say what to do.
+
+`Hub` stands around the client library's `HfApi`. It is given its endpoint and its token and takes neither from the
+environment. Reads are repeated by the session (see `bot.hub.session`); a write is sent once, and if its answer is lost
+or unclear it raises `Doubtful`, upon which the caller reads what the Hub holds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from urllib.parse import quote, urlsplit
+
+from bot.errors import BotError, HubError, StepError
+from bot.hub.retry import TRANSIENT, Policy
+from bot.hub.tokens import is_loopback, normal_endpoint
+
+if TYPE_CHECKING:
+    from bot.hub.download import Expected
+
+RepoType = Literal["model", "dataset"]
+
+Progress = Callable[[int, int, str], None]
+"""Called while bytes move: the bytes so far, the bytes in all (0 if that is not known), the file."""
+
+SMALL_FILE = 16 * 1024 * 1024
+"""Bytes. The largest file that is ever read into memory."""
+
+
+class NotFound(HubError):
+    """There is no such repository, revision or file, or the account may not know of it."""
+
+
+class Refused(HubError):
+    """The Hub knows who asks, or that nobody in particular asks, and says no."""
+
+
+class Gated(Refused):
+    """The repository's files are given only to accounts that asked for access and were accepted."""
+
+
+class Doubtful(HubError):
+    """A write failed in a way that leaves open whether it happened. Read the Hub before writing again.
+
+    Attributes:
+        wait: Seconds that the Hub asked to wait; None if it did not.
+    """
+
+    wait: float | None = None
+
+
+class Conflict(Doubtful):
+    """The Hub changed between our reading it and our writing to it."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest commit of a repository at a revision.
+
+    Attributes:
+        sha: The full commit; empty for a repository without any.
+        private: Whether strangers see it.
+        gated: Whether its files must be asked for.
+    """
+
+    sha: str
+    private: bool = False
+    gated: bool = False
+
+
+@dataclass(frozen=True)
+class TreeFile:
+    """A file in a commit's tree.
+
+    Attributes:
+        path: In the repository.
+        bytes: Of its content.
+        blob: sha1 of the git blob: of the content itself, or of the pointer of a large file.
+        sha256: Of a large file's content; empty for a file that lies in git itself.
+    """
+
+    path: str
+    bytes: int
+    blob: str
+    sha256: str = ""
+
+    def holds(self, *, sha256: str, blob: str) -> bool:
+        """Whether it has this content, given by both of its ids."""
+        return self.sha256 == sha256 if self.sha256 else self.blob == blob
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One commit of a history: full sha, first line and whole text of the message, accounts, date."""
+
+    sha: str
+    title: str
+    message: str
+    authors: tuple[str, ...]
+    date: datetime
+
+
+@dataclass(frozen=True)
+class PullRequest:
+    """A pull request as a listing shows it. `status` is `open`, `draft`, `closed` or `merged`."""
+
+    number: int
+    title: str
+    status: str
+    author: str
+
+    @property
+    def revision(self) -> str:
+        """The ref that holds its commits."""
+        return f"refs/pr/{self.number}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be merged."""
+        return self.status in ("open", "draft")
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A comment or a change of status. `kind` is `comment` or `status`; `text` is the comment or the new status."""
+
+    kind: Literal["comment", "status"]
+    author: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A pull request or discussion with what was said in it, in order."""
+
+    pull_request: PullRequest
+    remarks: tuple[Remark, ...]
+    merge_commit: str = ""
+
+    @property
+    def description(self) -> str:
+        """The first comment, if its author is the one who opened the conversation."""
+        first = next((remark for remark in self.remarks if remark.kind == "comment"), None)
+        return first.text if first is not None and first.author == self.pull_request.author else ""
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A commit that the Hub confirmed: its sha, its address, and the number of the pull request that it opened."""
+
+    sha: str
+    url: str
+    number: int | None = None
+
+
+class Hub:
+    """One Hub, reached with one token or with none.
+
+    Args:
+        endpoint: Its address.
+        token: Sent to this endpoint and to nothing else; None to ask as nobody.
+        policy: Time-outs and retries.
+
+    Raises:
+        RecipeError: The endpoint is malformed, or is plain http to another machine.
+    """
+
+    def __init__(self, endpoint: str, token: str | None = None, *, policy: Policy | None = None) -> None:
+        self.endpoint = normal_endpoint(endpoint)
+        self.policy = policy or Policy()
+        self.has_token = bool(token)
+        self._account: str | None = None
+        self._embedded: bool | None = None
+        hf = library()
+        from bot.hub import session
+
+        session.admit(self.endpoint, token, self.policy)
+        # False, not None: with None the library would look for a token by itself.
+        self._api = hf.HfApi(endpoint=self.endpoint, token=token or False, library_name="hub-publishing-bot")
+
+    def __repr__(self) -> str:
+        return f"Hub({self.endpoint!r}, {'with' if self.has_token else 'without'} a token)"
+
+    # -- who and what ------------------------------------------------------------------------------------------------
+
+    @property
+    def account(self) -> str | None:
+        """The name of the account that the token belongs to; None without a token.
+
+        Raises:
+            Refused: The Hub does not know the token.
+        """
+        if self.has_token and self._account is None:
+            with self._reading("who am I"):
+                self._account = str(self._api.whoami()["name"])
+        return self._account
+
+    def is_embedded(self) -> bool:
+        """Whether this is an embedded Hub on this very machine: the only kind that takes models with random weights.
+
+        Raises:
+            HubError: A loopback address does not answer at all.
+        """
+        if self._embedded is None:
+            host = urlsplit(self.endpoint).hostname or ""
+            self._embedded = is_loopback(host) and self._says_embedded()
+        return self._embedded
+
+    def _says_embedded(self) -> bool:
+        try:
+            answer = self.get_json("/api/embedded-hub")
+        except HubError as error:
+            if type(error).__name__ == "HubUnavailable":
+                raise
+            return False
+        return isinstance(answer, Mapping) and answer.get("embedded") is True
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def head(self, repo: str, revision: str | None = None, *, repo_type: RepoType = "model") -> Head:
+        """The commit that a revision stands for now.
+
+        Args:
+            repo: `owner/name`.
+            revision: Branch, tag, `refs/pr/N` or commit; None for the main branch.
+            repo_type: `model` or `dataset`.
+
+        Raises:
+            NotFound: There is no such repository or revision.
+            Gated: It is gated and even its description is not given out.
+            Refused: It is private.
+        """
+        with self._reading(_where(repo, revision)):
+            info = self._api.repo_info(repo, revision=revision, repo_type=repo_type)
+        return Head(str(info.sha or ""), bool(getattr(info, "private", False)), bool(getattr(info, "gated", False)))
+
+    def tree(
+        self, repo: str, revision: str, folder: str = "", *, recursive: bool = True, repo_type: RepoType = "model"
+    ) -> dict[str, TreeFile]:
+        """The files of a commit, by path; those of one folder if one is named.
+
+        Raises:
+            NotFound: No such repository, revision or folder.
+        """
+        hf = library()
+        with self._reading(_where(repo, revision, folder)):
+            items = self._api.list_repo_tree(
+                repo, path_in_repo=folder or None, revision=revision, recursive=recursive, repo_type=repo_type
+            )
+            return {item.path: _tree_file(item) for item in items if isinstance(item, hf.RepoFile)}
+
+    def files_at(
+        self, repo: str, revision: str, paths: Sequence[str], *, repo_type: RepoType = "model"
+    ) -> dict[str, TreeFile]:
+        """Those of `paths` that are files of a commit. Paths that are not are left out."""
+        hf, found = library(), {}
+        for begin in range(0, len(paths), 200):
+            with self._reading(_where(repo, revision)):
+                items = self._api.get_paths_info(
+                    repo, list(paths[begin : begin + 200]), revision=revision, repo_type=repo_type
+                )
+            found.update({item.path: _tree_file(item) for item in items if isinstance(item, hf.RepoFile)})
+        return found
+
+    def commits(self, repo: str, revision: str, *, limit: int = 100, repo_type: RepoType = "model") -> Iterator[Commit]:
+        """The history of a revision, newest first, read page by page as it is asked for.
+
+        Args:
+            repo: `owner/name`.
+            revision: Where to begin.
+            limit: How many at most.
+            repo_type: `model` or `dataset`.
+        """
+        hf = library()
+        url: str | None = f"/api/{repo_type}s/{repo}/commits/{quote(revision, safe='')}"
+        while url is not None and limit > 0:
+            with self._reading(_where(repo, revision)):
+                response = self._get(url)
+                page = response.json()
+                rows = [
+                    Commit(
+                        str(row["id"]),
+                        str(row["title"]),
+                        f"{row['title']}\n\n{row['message']}".rstrip(),
+                        tuple(str(author["user"]) for author in row["authors"]),
+                        hf.utils.parse_datetime(row["date"]),
+                    )
+                    for row in page[:limit]
+                ]
+            yield from rows
+            limit -= len(rows)
+            url = response.links.get("next", {}).get("url")
+
+    def pull_requests(self, repo: str, *, author: str, repo_type: RepoType = "model") -> list[PullRequest]:
+        """The pull requests that an account opened, whatever became of them, oldest first.
+
+        Raises:
+            HubError: The listing failed. It is never taken for "there are none".
+        """
+        with self._reading(f"pull requests of {repo}"):
+            found = [
+                PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
+                for item in self._api.get_repo_discussions(
+                    repo, author=author, discussion_type="pull_request", repo_type=repo_type
+                )
+                if item.is_pull_request
+            ]
+        # The Hub was asked for this author; that it kept to it is not taken on trust.
+        return sorted((item for item in found if item.author == author), key=lambda item: item.number)
+
+    def conversation(self, repo: str, number: int, *, repo_type: RepoType = "model") -> Conversation:
+        """A pull request or discussion with its comments and changes of status."""
+        with self._reading(f"{repo} #{number}"):
+            item = self._api.get_discussion_details(repo, number, repo_type=repo_type)
+        remarks: list[Remark] = []
+        for event in item.events:
+            if event.type == "comment":
+                remarks.append(Remark("comment", str(event.author), str(getattr(event, "content", ""))))
+            elif event.type == "status-change":
+                remarks.append(Remark("status", str(event.author), str(getattr(event, "new_status", ""))))
+        request = PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
+        return Conversation(request, tuple(remarks), str(item.merge_commit_oid or ""))
+
+    def read_bytes(
+        self, repo: str, revision: str, path: str, *, largest: int = SMALL_FILE, repo_type: RepoType = "model"
+    ) -> bytes:
+        """The content of a small file.
+
+        Raises:
+            NotFound: There is no such file.
+            HubError: It is larger than `largest` bytes.
+        """
+        from bot.hub.download import read_url
+
+        with self._reading(_where(repo, revision, path)):
+            return read_url(self.file_url(repo, revision, path, repo_type=repo_type), self.headers(), largest)
+
+    def download(
+        self,
+        repo: str,
+        revision: str,
+        path: str,
+        target: Path,
+        expected: Expected,
+        *,
+        on_bytes: Callable[[int], None] | None = None,
+        repo_type: RepoType = "model",
+    ) -> str:
+        """Brings a file to `target`; see `bot.hub.download.download`.
+
+        Returns:
+            The sha256 of its content.
+        """
+        from bot.hub.download import download
+
+        with self._reading(_where(repo, revision, path)):
+            url = self.file_url(repo, revision, path, repo_type=repo_type)
+            return download(url, self.headers(), target, expected, self.policy, on_bytes)
+
+    def get_json(self, path: str) -> Any:
+        """The JSON that a path of the API answers with."""
+        with self._reading(path):
+            return self._get(path).json()
+
+    def file_url(self, repo: str, revision: str, path: str, *, repo_type: RepoType = "model") -> str:
+        """Where the bytes of a file are."""
+        prefix = "" if repo_type == "model" else f"{repo_type}s/"
+        return f"{self.endpoint}/{prefix}{repo}/resolve/{quote(revision, safe='')}/{quote(path)}"
+
+    def headers(self) -> dict[str, str]:
+        """The headers of a request to this endpoint, the token among them."""
+        return dict(self._api._build_hf_headers())
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def create_repo(self, repo: str, *, private: bool = False) -> None:
+        """Creates a model repository; one that exists already is left as it is.
+
+        Raises:
+            Refused: The account may not create it there.
+            Doubtful: No clear answer.
+        """
+        with self._writing(f"create {repo}", repo):
+            try:
+                self._api.create_repo(repo, private=private, repo_type="model")
+            except Exception as error:
+                if _status(error) != 409:
+                    raise
+
+    def commit(
+        self,
+        repo: str,
+        files: Mapping[str, Path | bytes],
+        *,
+        message: str,
+        description: str,
+        revision: str,
+        parent: str,
+        open_pull_request: bool = False,
+    ) -> Landed:
+        """Makes one commit, sent once.
+
+        Args:
+            repo: `owner/name` of a model repository.
+            files: Content by path in the repository. Nothing else is touched.
+            message: First line.
+            description: The rest of the message, and of the pull request's first comment.
+            revision: The branch, or `refs/pr/N`.
+            parent: The head that the caller saw. If the revision has moved on, nothing is committed.
+            open_pull_request: Open a pull request with this commit in place of changing the branch.
+
+        Raises:
+            Conflict: The revision has moved on, or an earlier attempt has landed.
+            Doubtful: No clear answer; the commit may be there.
+            Refused: The account may not write there.
+        """
+        hf = library()
+        operations = [
+            hf.CommitOperationAdd(
+                path_in_repo=path, path_or_fileobj=content if isinstance(content, bytes) else str(content)
+            )
+            for path, content in sorted(files.items())
+        ]
+        with self._writing(f"commit to {_where(repo, revision)}", repo):
+            landed = self._api.create_commit(
+                repo,
+                operations,
+                commit_message=message,
+                commit_description=description,
+                revision=revision,
+                parent_commit=parent,
+                create_pr=open_pull_request,
+                repo_type="model",
+            )
+        number = int(landed.pr_num) if landed.pr_num is not None else None
+        return Landed(str(landed.oid), str(landed.pr_url or landed.commit_url), number)
+
+    def comment(self, repo: str, number: int, text: str) -> None:
+        """Says something in a pull request or discussion."""
+        with self._writing(f"comment on {repo} #{number}", repo):
+            self._api.comment_discussion(repo, number, comment=text, repo_type="model")
+
+    def set_status(self, repo: str, number: int, status: Literal["open", "closed"], *, comment: str = "") -> None:
+        """Opens or closes a pull request or discussion."""
+        with self._writing(f"mark {repo} #{number} as {status}", repo):
+            self._api.change_discussion_status(repo, number, status, comment=comment or None, repo_type="model")
+
+    # -- within ------------------------------------------------------------------------------------------------------
+
+    def _get(self, url: str) -> Any:
+        hf = library()
+        response = hf.utils.get_session().get(url if "://" in url else self.endpoint + url, headers=self.headers())
+        hf.utils.hf_raise_for_status(response)
+        return response
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        """Turns the library's exceptions into ours, for calls that change nothing."""
+        try:
+            yield
+        except BotError:
+            raise
+        except Exception as error:
+            _raise_known(error, what, self, "read")
+            raise HubError(f"gave an answer that makes no sense ({_brief(error)}).", where=what) from error
+
+    @contextmanager
+    def _writing(self, what: str, repo: str) -> Iterator[None]:
+        """The same for calls that change something: what is unclear becomes `Doubtful`."""
+        try:
+            yield
+        except BotError:
+            raise
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ is not None else error
+            if isinstance(cause, BotError):
+                raise cause from error
+            _raise_known(cause, what, self, f"write to {repo}")
+            status = _status(cause)
+            if status in (409, 412):
+                raise Conflict("the Hub changed in the meantime.", where=what) from error
+            if status is not None and status not in TRANSIENT:
+                raise HubError(f"was refused with HTTP {status}: {_brief(cause)}", where=what) from error
+            if _is_refusal_of_content(cause):
+                raise HubError(f"was refused: {_brief(cause)}", where=what) from error
+            doubt = Doubtful(f"gave no clear answer ({_brief(cause)}).", where=what)
+            response = getattr(cause, "response", None)
+            if response is not None:
+                doubt.wait = self.policy.asked_wait(status, dict(response.headers))
+            raise doubt from error
+
+
+def library() -> Any:
+    """The client library, set up once for the whole process: no telemetry, no token of its own, our session."""
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("HF_XET_TELEMETRY_ENABLED", "0")
+    import huggingface_hub
+    import huggingface_hub.constants as constants
+
+    from bot.hub import session
+
+    if not getattr(huggingface_hub, "_bot_session", False):
+        # The library may have been imported before, with the variables unset.
+        constants.HF_HUB_DISABLE_TELEMETRY = True
+        constants.HF_HUB_DISABLE_IMPLICIT_TOKEN = True
+        huggingface_hub.set_client_factory(session.new_client)
+        huggingface_hub._bot_session = True
+    return huggingface_hub
+
+
+def _tree_file(item: Any) -> TreeFile:
+    return TreeFile(str(item.path), int(item.size), str(item.blob_id), str(item.lfs.sha256) if item.lfs else "")
+
+
+def _where(repo: str, revision: str | None = None, path: str = "") -> str:
+    place = f"{repo}@{revision}" if revision else repo
+    return f"{place}: {path}" if path else place
+
+
+def _status(error: BaseException) -> int | None:
+    response = getattr(error, "response", None)
+    return int(response.status_code) if response is not None else None
+
+
+def _brief(error: BaseException) -> str:
+    """The first line that says something, without the address that the library puts into it."""
+    message = getattr(error, "server_message", None) or str(error)
+    line = next((line.strip() for line in str(message).splitlines() if line.strip()), "")
+    return line[:300] or type(error).__name__
+
+
+def _is_refusal_of_content(error: BaseException) -> bool:
+    """Whether the Hub looked at what was to be committed and found it wrong, which no repetition will change."""
+    import json
+
+    from huggingface_hub.errors import HfUriError
+
+    return isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | HfUriError)
+
+
+def _raise_known(error: BaseException, what: str, hub: Hub, aim: str) -> None:
+    """Raises the error of ours that an exception of the library means; returns if there is none."""
+    from huggingface_hub import errors
+
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        raise disk_full(error.filename or "") from error
+    status = _status(error)
+    if isinstance(error, errors.GatedRepoError):
+        raise Gated(
+            "is gated: its files are given only to accounts that were accepted.",
+            where=what,
+            remedy=f"Ask for access in a browser, at {hub.endpoint}, as the account whose token you use.",
+        ) from error
+    if isinstance(error, errors.RepositoryNotFoundError):
+        raise NotFound(
+            "there is no such repository, or it is private.",
+            where=what,
+            remedy="" if hub.has_token else "If it is private, give a token that may read it.",
+        ) from error
+    if isinstance(error, errors.RevisionNotFoundError):
+        raise NotFound("there is no such revision.", where=what) from error
+    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+        raise NotFound("there is no such file.", where=what) from error
+    if status in (401, 403):
+        _raise_refused(error, what, hub, aim)
+    if status == 413:
+        raise HubError("was refused because it is too large for the Hub.", where=what) from error
+
+
+def _raise_refused(error: BaseException, what: str, hub: Hub, aim: str) -> NoReturn:
+    if not hub.has_token:
+        problem = f"the Hub wants to know who asks, and there is no token for {hub.endpoint}."
+        remedy = "Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT."
+    elif _status(error) == 401:
+        problem = f"the Hub does not accept the token for {hub.endpoint}: {_brief(error)}."
+        remedy = f"It may have been revoked or have expired. Make a new one at {hub.endpoint}/settings/tokens."
+    else:
+        problem = f"the account may not {aim}: {_brief(error)}."
+        remedy = f"Give its token that right at {hub.endpoint}/settings/tokens, or ask the owner to."
+    raise Refused(problem, where=what, remedy=remedy) from error
+
+
+def disk_full(place: str | Path) -> StepError:
+    """The error for a full disk."""
+    return StepError(
+        "the disk is full.",
+        where=str(place),
+        remedy="Free some space there, or choose another work folder; what is complete is not fetched again.",
+    )
