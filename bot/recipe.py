@@ -92,7 +92,7 @@ class Recipe:
 
     def fail(self, path: Sequence[str | int], what: str, remedy: str = "") -> NoReturn:
         """Raises the `RecipeError` for one key of this recipe."""
-        raise RecipeError(f"{_dotted(path)}: {what}", where=self.locate(*path), remedy=remedy)
+        raise RecipeError(f"{_dotted(path)}: {what}.", where=self.locate(*path), remedy=remedy)
 
     def identity_parts(self) -> dict[str, Any]:
         """What of the recipe makes a release this one and no other: its meaning, code and texts, not its comments."""
@@ -212,6 +212,9 @@ _EXPECTED = {
     "missing": "is missing",
     "bool_type": "should be true or false",
     "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "bool_parsing": "should be true or false",
     "float_type": "should be a number, or a fraction such as 1/255",
     "float_parsing": "should be a number, or a fraction such as 1/255",
     "string_type": "should be text",

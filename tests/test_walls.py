@@ -1,0 +1,83 @@
+"""Who may import whom: the walls of the house, and that `bot --help` stays light."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "bot"
+
+BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
+MAY_IMPORT = {
+    "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card"},
+    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work"},
+    "graph": BASE,
+    "measure": BASE,
+    "hub": BASE,
+    "gates": BASE,
+    "card": BASE,
+    "worker": {"errors", "records", "canonical", "isolation"},
+    "isolation": {"errors", "records", "canonical"},
+    "localhub": set(),
+    "work": {"errors", "canonical"},
+    "records": {"errors", "canonical"},
+    "recipe": {"errors", "canonical", "recipe_plan"},
+    "recipe_plan": set(),
+    "errors": set(),
+    "canonical": set(),
+    "progress": set(),
+}
+HEAVY = {"onnx", "onnxruntime", "torch", "transformers", "matplotlib", "numpy", "huggingface_hub", "onnx_ir", "PIL"}
+
+
+def imports_of(path: Path) -> set[str]:
+    """The modules of this package that a file imports, by the name of their room."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [
+                f"{node.module}.{alias.name}" if node.module == "bot" else str(node.module) for alias in node.names
+            ]
+        found |= {name.split(".")[1] for name in names if name.startswith("bot.")}
+    return found
+
+
+def rooms() -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if parts[0] not in {"__init__", "__main__"}:
+            found.setdefault(parts[0], []).append(path)
+    return found
+
+
+def test_every_room_has_its_walls_written_down() -> None:
+    assert set(rooms()) <= set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("room", sorted(rooms()))
+def test_a_room_imports_only_what_it_may(room: str) -> None:
+    for path in rooms()[room]:
+        beyond = imports_of(path) - MAY_IMPORT[room] - {room}
+        assert not beyond, f"{path.relative_to(ROOT)} imports {sorted(beyond)}"
+
+
+def test_nothing_imports_the_embedded_hub() -> None:
+    for room, paths in rooms().items():
+        for path in paths:
+            assert room == "localhub" or "localhub" not in imports_of(path), path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = "import sys, bot.cli.app; print(sorted(set(sys.modules) & set(sys.argv[1:])))"
+    answer = subprocess.run(
+        [sys.executable, "-c", script, *HEAVY, "pydantic", "ruamel"], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"
