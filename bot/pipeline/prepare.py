@@ -136,7 +136,7 @@ def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Pa
             key=key,
             name=name,
             into=context.work.upstream,
-            progress=context.reporter.update,
+            progress=context.transferred,
         )
         return source, {key: path}, {}
     source = fetch.fetch(
@@ -146,7 +146,7 @@ def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Pa
         files=upstream.files,
         copies=upstream.copies,
         into=context.work.upstream,
-        progress=context.reporter.update,
+        progress=context.transferred,
     )
     folder = fetch.folder_of(context.work.upstream, source)
     files = {key: folder / record.path for key, record in source.files.items()}
@@ -170,7 +170,7 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
         revision=plan.revision,
         files=wanted,
         into=context.work.upstream,
-        progress=context.reporter.update,
+        progress=context.transferred,
     )
     folder = fetch.folder_of(context.work.upstream, data)
     paths = {

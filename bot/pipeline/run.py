@@ -164,7 +164,7 @@ def _verify(
     folder = context.work.temporary(context.work.root / "verify")
     try:
         verification = verifying.verify(
-            context.hub, target, publication.revision, cache=folder, progress=context.reporter.update
+            context.hub, target, publication.revision, cache=folder, progress=context.transferred
         )
         verifying.require(verification)
         for each in built:
