@@ -1,0 +1,99 @@
+"""What the worker does with model files: run a step, look at a file, check a file. JSON in, JSON out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bot.errors import BotError, StepError
+from bot.graph.steps import Progress, StepContext, load_step, validate
+from bot.records import Json
+
+
+def step(arguments: dict[str, Any], progress: Progress) -> Json:
+    """Runs one step.
+
+    Args:
+        arguments: `step` (its name), `source` and `output` (model files), `parameters`, `scratch` (a folder), `feeds`
+            (.npy file per graph input) or None, `code` (the recipe's recipe.py) or None.
+        progress: Told how far it is.
+
+    Returns:
+        `report`, and `built_with`: versions of the packages that took part.
+
+    Raises:
+        UpstreamError: The source cannot be read.
+        StepError: The step does not exist, does not take these parameters, or failed.
+    """
+    code = Path(arguments["code"]) if arguments.get("code") else None
+    loaded = load_step(arguments["step"], code)
+    try:
+        validate(loaded.name, loaded.parameters, arguments.get("parameters"))
+    except ValueError as error:
+        raise StepError(f"{error}.", where=loaded.name) from error
+    parameters = loaded.parameters.model_validate(arguments.get("parameters") or {})
+    feeds = {name: Path(path) for name, path in (arguments.get("feeds") or {}).items()}
+    context = StepContext(Path(arguments["scratch"]), feeds or None, progress)
+    source, output = Path(arguments["source"]), Path(arguments["output"])
+    try:
+        report = loaded.function(source, output, parameters, context)
+    except BotError:
+        raise
+    except Exception as error:
+        raise StepError(f"failed: {type(error).__name__}: {error}", where=f"{loaded.name} on {source.name}") from error
+    if not output.is_file():
+        raise StepError("returned without writing its output.", where=loaded.name)
+    return {"report": report, "built_with": _versions(loaded.packages)}
+
+
+def inspect(arguments: dict[str, Any], progress: Progress) -> Json:
+    """Looks at a model file without reading its weights.
+
+    Args:
+        arguments: `model` (the file).
+        progress: Not told anything: it takes a moment.
+
+    Returns:
+        An Inspection as plain JSON data.
+    """
+    from bot.graph.inspection import inspect_model
+
+    return inspect_model(Path(arguments["model"])).to_plain()
+
+
+def check(arguments: dict[str, Any], progress: Progress) -> Json:
+    """Runs ONNX's own checker over a model file, types and shapes included.
+
+    Args:
+        arguments: `model` (the file).
+        progress: Not told anything.
+
+    Returns:
+        `ok`, and `reason`: what the checker said, or nothing.
+    """
+    import onnx
+
+    from bot.graph.model_file import read_model
+
+    path = Path(arguments["model"])
+    try:
+        read_model(path)
+        onnx.checker.check_model(str(path), full_check=True)
+    except BotError as error:
+        return {"ok": False, "reason": str(error)}
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        return {"ok": False, "reason": " ".join(str(error).split())[:2000]}
+    return {"ok": True, "reason": ""}
+
+
+def _versions(packages: Sequence[str]) -> dict[str, Json]:
+    """Installed versions; a package that is not here took no part."""
+    found: dict[str, Json] = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
