@@ -84,7 +84,9 @@ def _described(repository: Repository, commit: str, entries: list[Entry], expand
 def preupload_files(call: Call) -> Response:
     """``POST .../preupload/{rev}``: how each file of a coming commit is to be sent."""
     call.writer()
-    repository = call.repository() if call.flag("create_pr") else call.writable()[0]
+    repository = call.repository()
+    if not call.flag("create_pr"):
+        _check_may_commit(call, repository)
     body = call.json_object()
     files, git_ignore = body.get("files"), body.get("gitIgnore")
     if not isinstance(files, list) or len(files) > _PREUPLOAD_MAXIMUM:
@@ -100,8 +102,7 @@ def commit(call: Call) -> Response:
         return _commit_as_pull_request(call)
     user = call.writer()
     repository = call.repository()
-    if not _may_commit(call, repository):
-        raise HubError(403, f"{user.name} has no write access to {repository.web_path}")
+    _check_may_commit(call, repository)
     plan = read_plan(repository, call.body)
     with repository.lock:
         reference = repository.reference_name(call["rev"])
@@ -116,14 +117,21 @@ def commit(call: Call) -> Response:
     return json_answer(_committed(call, repository, oid))
 
 
-def _may_commit(call: Call, repository: Repository) -> bool:
-    """A member may commit anywhere; whoever opened a pull request may commit to that."""
-    if call.store.is_member(call.user, repository.namespace):
-        return True
+def _check_may_commit(call: Call, repository: Repository) -> None:
+    """Let members commit anywhere, and whoever opened a pull request to that.
+
+    Raises:
+        HubError: 403 otherwise.
+    """
+    user = call.writer()
+    if call.store.is_member(user, repository.namespace):
+        return
     number = call["rev"].removeprefix("refs/pr/")
-    if number == call["rev"] or not number.isdigit() or call.user is None:
-        return False
-    return bool(discussions.load(repository, int(number))["author"] == call.user.name)
+    own = (
+        number != call["rev"] and number.isdigit() and discussions.load(repository, int(number))["author"] == user.name
+    )
+    if not own:
+        raise HubError(403, f"{user.name} has no write access to {repository.web_path}")
 
 
 def _commit_as_pull_request(call: Call) -> Response:

@@ -15,7 +15,7 @@ os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
 os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from hub_server import HubServer, start_hub  # noqa: E402
+from hub_server import HubServer, start_hub
 
 
 @pytest.fixture(scope="session")
