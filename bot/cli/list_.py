@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bot.cli import options
 
 
@@ -22,7 +24,8 @@ def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: op
     if not recipes.is_dir():
         remedy = "Name the folder that holds your recipes with --recipes."
         raise RecipeError("there is no such folder", where=str(recipes), remedy=remedy)
-    rows, failed = [], False
+    rows: list[dict[str, Any]] = []
+    failed = False
     for name in recipe_names(recipes):
         try:
             plan = load_recipe(recipes / name).plan
@@ -49,7 +52,7 @@ def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: op
             if "error" in row:
                 table.add_row(str(row["name"]), f"error: {row['error']}")
             else:
-                files = "\n".join(row["artifacts"].values())  # type: ignore[union-attr]
+                files = "\n".join(row["artifacts"].values())
                 table.add_row(str(row["name"]), str(row["upstream"]), str(row["target"]), str(row["open"]), files)
         Console(markup=False, highlight=False).print(table)
     if failed:

@@ -29,14 +29,15 @@ def open_hub(hub: str | None, hub_dir: Path | None, token_file: Path | None) -> 
         token_file: Holds the token for `hub`.
     """
     from bot.hub.client import Hub
-    from bot.hub.tokens import PUBLIC_HUB, token_for
+    from bot.hub.tokens import default_endpoint, read_token_file, token_for
 
     if hub == LOCAL:
         with local_hub(options.hub_folder(hub_dir)) as running:
             yield Hub(running.endpoint, running.token)
         return
-    endpoint = hub or os.environ.get("HF_ENDPOINT", "").strip() or PUBLIC_HUB
-    yield Hub(endpoint, token_for(endpoint, os.environ, explicit=token_file))
+    endpoint = hub or default_endpoint(os.environ)
+    explicit = read_token_file(token_file) if token_file else None
+    yield Hub(endpoint, token_for(endpoint, os.environ, explicit=explicit))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bot.canonical import file_sha256
 from bot.pipeline.context import Context
@@ -82,7 +83,7 @@ def run_step(
     source_sha256: str,
     feeds: dict[str, Path],
     code: Path | None,
-) -> tuple[Path, dict[str, Json]]:
+) -> tuple[Path, dict[str, Any]]:
     """Runs one step in the worker, unless it was run before on the same bytes by the same code and tools.
 
     Returns:

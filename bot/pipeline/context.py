@@ -46,10 +46,6 @@ class Context:
     require: frozenset[str] = frozenset()
     timing_seconds: float = 20.0
 
-    def transferred(self, what: str, done: int, total: int) -> None:
-        """Tells the reporter of bytes that move to or from the Hub."""
-        self.reporter.update(done, total, what)
-
     def call(
         self,
         task: str,

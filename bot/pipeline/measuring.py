@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.errors import BotError, StepError
 from bot.gates import EMULATION
-from bot.measure import providers, runtimes
+from bot.measure import runtimes
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.prepare import Prepared
@@ -63,7 +63,7 @@ def load_samples(context: Context, prepared: Prepared) -> Samples:
     specs = {key: image.model_dump(mode="json") for key, image in _images(prepared).items()}
     key = {
         "files": {name: record.sha256 for name, record in prepared.samples.files.items()},
-        "plan": plan.model_dump(mode="json"),
+        "plan": plan.selection(),
         "inputs": specs,
         "code": code_digest("bot.measure"),
         "tools": versions(RUNTIMES),
@@ -75,7 +75,7 @@ def load_samples(context: Context, prepared: Prepared) -> Samples:
             {
                 "loader": plan.loader or name,
                 "files": {key: str(path) for key, path in prepared.sample_files.items()},
-                "plan": plan.model_dump(mode="json"),
+                "plan": plan.selection(),
                 "inputs": specs,
                 "out": str(folder),
             },
@@ -111,40 +111,55 @@ def measure(context: Context, prepared: Prepared, built: Sequence[Built], sample
     Raises:
         StepError: A measurement failed, or a required provider is not here.
     """
-    recipe = prepared.recipe
-    _require_providers(context, prepared)
+    machine = _machine(context, prepared)
     found = {}
     for each in built:
         context.reporter.stage("measure", each.artifact.name)
-        found[each.artifact.name] = _measure_one(context, prepared, each, built, samples)
-    if recipe.plan.measure.timings.providers.get("cuda") and "cuda" not in providers.available():
-        context.reporter.warn("CUDA figures were not measured: this machine's runtime has no CUDA provider")
+        found[each.artifact.name] = _measure_one(context, prepared, each, built, samples, machine)
     return found
 
 
-def _require_providers(context: Context, prepared: Prepared) -> None:
-    wanted = prepared.recipe.plan.measure.timings.providers
-    for provider, need in wanted.items():
-        if need == "required" or provider in context.require:
-            providers.require(provider)
+def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
+    """The devices to measure on, by provider.
+
+    Raises:
+        StepError: A required provider does not run here; the CPU never stands in for it.
+    """
+    answer = context.call("measure.machine", {})
+    usable: dict[str, str] = dict(answer["devices"])  # type: ignore[arg-type]
+    wanted = dict(prepared.recipe.plan.measure.timings.providers)
     for provider in context.require - set(wanted):
-        prepared.recipe.fail(
-            ("measure", "timings", "providers"), f"{provider} is required by the command and not among the providers"
-        )
+        what = f"the provider {provider!r} is required by --require and not among those of the recipe"
+        prepared.recipe.fail(("measure", "timings", "providers"), what)
+    for provider, need in wanted.items():
+        if provider in usable:
+            continue
+        if need == "required" or provider in context.require:
+            raise StepError(
+                f"the provider {provider!r} is required and does not run on this machine",
+                where=str(answer["runtime"]),
+                remedy="Run on a machine that has it, or let the recipe call it optional.",
+            )
+        context.reporter.warn(f"nothing was measured on {provider}: it does not run on this machine")
+    return {provider: usable[provider] for provider in ["cpu", *wanted] if provider in usable}
 
 
 def _measure_one(
-    context: Context, prepared: Prepared, each: Built, built: Sequence[Built], samples: Samples
+    context: Context,
+    prepared: Prepared,
+    each: Built,
+    built: Sequence[Built],
+    samples: Samples,
+    machine: dict[str, str],
 ) -> Figures:
     source = each.artifact.made_from
     feeds = samples.feeds[source]
-    reference = _outputs(context, prepared.source_files[source], prepared.source.files[source].sha256, feeds)
+    original, sha256 = prepared.source_files[source], prepared.source.files[source].sha256
+    reference = _outputs(context, original, sha256, feeds, "cpu", machine["cpu"])
     measurements: list[Measurement] = []
     checks: list[dict[str, Json]] = []
-    for provider in providers.available():
-        if provider not in prepared.recipe.plan.measure.timings.providers and provider != "cpu":
-            continue
-        outputs = _outputs(context, each.path, each.artifact.sha256, feeds, provider)
+    for provider, device in machine.items():
+        outputs = _outputs(context, each.path, each.artifact.sha256, feeds, provider, device)
         measurements += _compare(context, prepared, each, samples, reference, outputs)
         checks += _checks(context, prepared, each, samples, reference, outputs)
     emulated, verdict = _emulate(context, prepared, each, samples, reference)
@@ -152,7 +167,7 @@ def _measure_one(
     checks += verdict
     checks.append(_valid(context, each))
     checks += _opens(context, prepared, each, feeds)
-    measurements += _timings(context, prepared, each, built, samples)
+    measurements += _timings(context, prepared, each, built, samples, machine)
     return Figures(tuple(measurements), tuple(checks))
 
 
@@ -174,12 +189,12 @@ class Outputs:
     runtime: str
 
 
-def _outputs(context: Context, model: Path, sha256: str, feeds: dict[str, Path], provider: str = "cpu") -> Outputs:
+def _outputs(context: Context, model: Path, sha256: str, feeds: dict[str, Path], provider: str, device: str) -> Outputs:
     key = {
         "model": sha256,
         "feeds": {name: str(path.relative_to(context.work.root)) for name, path in feeds.items()},
         "provider": provider,
-        "device": providers.device_name(provider),
+        "device": device,
         "threads": context.threads,
         "code": code_digest("bot.measure"),
         "tools": versions(RUNTIMES),
@@ -245,11 +260,12 @@ def _checks(
     answer = context.call(
         "measure.checks",
         {
-            "source_model": str(model),
-            "candidate_model": str(each.path),
+            "source": str(model),
+            "candidate": str(each.path),
             "feeds": _texts(feeds),
-            "source": _texts(reference.files),
-            "candidate": _texts(outputs.files),
+            "source_outputs": _texts(reference.files),
+            "candidate_outputs": _texts(outputs.files),
+            "samples": list(samples.digests),
             "provider": outputs.provider,
             "threads": context.threads,
         },
@@ -337,9 +353,8 @@ def opens(
     try:
         answer = context.call(
             "measure.open",
-            {"model": str(model), "feeds": _texts(feeds), "expected": None},
-            reads=_reads(model, *feeds.values()),
-            extra_path=[runtime] if runtime else [],
+            {"model": str(model), "feeds": _texts(feeds), "runtime_folder": str(runtime or "")},
+            reads=[*_reads(model, *feeds.values()), *([runtime] if runtime else [])],
         )
     except StepError as error:
         return {"rule": rule, "status": "failed", "reason": error.what, "required": True}
@@ -348,15 +363,20 @@ def opens(
 
 
 def _timings(
-    context: Context, prepared: Prepared, each: Built, built: Sequence[Built], samples: Samples
+    context: Context,
+    prepared: Prepared,
+    each: Built,
+    built: Sequence[Built],
+    samples: Samples,
+    machine: dict[str, str],
 ) -> list[Measurement]:
     plan = prepared.recipe.plan.measure.timings
     source = each.artifact.made_from
     against, baseline, baseline_sha256 = _baseline(prepared, each, built)
     feeds = samples.feeds[source]
     found: list[Measurement] = []
-    for provider in plan.providers:
-        if provider not in providers.available():
+    for provider, device in machine.items():
+        if provider not in plan.providers:
             continue
         key = {
             "candidate": each.artifact.sha256,
@@ -365,7 +385,7 @@ def _timings(
             "artifact": each.artifact.name,
             "batches": list(plan.batches),
             "provider": provider,
-            "device": providers.device_name(provider),
+            "device": device,
             "threads": context.threads,
             "seconds": context.timing_seconds,
             "samples": samples.digest,
@@ -383,9 +403,9 @@ def _timings(
                     "batches": list(plan.batches),
                     "provider": provider,
                     "threads": context.threads,
-                    "seconds": context.timing_seconds,
+                    "budget_s": context.timing_seconds,
                     "artifact": each.artifact.name,
-                    "against": against,
+                    "baseline_artifact": against,
                     "samples_digest": samples.digest,
                 },
                 reads=_reads(each.path, baseline, *feeds.values()),

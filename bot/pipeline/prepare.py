@@ -9,7 +9,7 @@ from typing import Any
 from bot.canonical import digest, file_sha256
 from bot.errors import LicenseChangedError, RecipeError
 from bot.graph import steps
-from bot.measure import samples
+from bot.measure import loaders, providers
 from bot.pipeline.context import Context
 from bot.recipe import Recipe, load_recipe, recipe_names
 from bot.records import Inspection, Source, identity_of
@@ -94,6 +94,7 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
         UpstreamError: Something cannot be had, or is not a model.
         LicenseChangedError: Upstream declares another licence than the recipe.
     """
+    providers.check_single_runtime()
     checked_steps(recipe)
     check_target_is_ours(recipe)
     source, files, copies = _fetch_model(context, recipe)
@@ -136,7 +137,7 @@ def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Pa
             key=key,
             name=name,
             into=context.work.upstream,
-            progress=context.transferred,
+            progress=context.reporter.update,
         )
         return source, {key: path}, {}
     source = fetch.fetch(
@@ -146,7 +147,7 @@ def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Pa
         files=upstream.files,
         copies=upstream.copies,
         into=context.work.upstream,
-        progress=context.transferred,
+        progress=context.reporter.update,
     )
     folder = fetch.folder_of(context.work.upstream, source)
     files = {key: folder / record.path for key, record in source.files.items()}
@@ -160,9 +161,9 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
     loader = plan.loader or name
     context.reporter.stage("samples", plan.repo)
     try:
-        wanted = samples.required_files(loader, plan.model_dump(mode="json"))
-    except ValueError as error:
-        recipe.fail(("measure", "samples", name), str(error))
+        wanted = loaders.required_files(loader, plan.selection())
+    except RecipeError as error:
+        recipe.fail(("measure", "samples", name), error.what, error.remedy)
     data = fetch.fetch(
         context.hub,
         plan.repo,
@@ -170,13 +171,11 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
         revision=plan.revision,
         files=wanted,
         into=context.work.upstream,
-        progress=context.transferred,
+        progress=context.reporter.update,
     )
     folder = fetch.folder_of(context.work.upstream, data)
-    paths = {
-        key: folder / (pattern.rpartition("/")[0] if "*" in pattern else pattern) for key, pattern in wanted.items()
-    }
-    return data, paths
+    # A loader is given the repository's root for a pattern such as images/*, and otherwise the file itself.
+    return data, {key: folder if "*" in pattern else folder / pattern for key, pattern in wanted.items()}
 
 
 def _check_license(recipe: Recipe, source: Source) -> None:

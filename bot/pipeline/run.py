@@ -164,7 +164,7 @@ def _verify(
     folder = context.work.temporary(context.work.root / "verify")
     try:
         verification = verifying.verify(
-            context.hub, target, publication.revision, cache=folder, progress=context.transferred
+            context.hub, target, publication.revision, cache=folder, progress=context.reporter.update
         )
         verifying.require(verification)
         for each in built:

@@ -25,7 +25,7 @@ def verify_release(context: Context, repository: str, revision: str) -> Verifica
     context.reporter.stage("verify", f"{repository}@{revision}")
     try:
         verification = verifying.verify(
-            context.hub, repository, revision, cache=folder, progress=context.transferred
+            context.hub, repository, revision, cache=folder, progress=context.reporter.update
         )
         for artifact in verification.release.published:
             path = verification.folder / artifact.file
