@@ -1,0 +1,53 @@
+"""Whether a candidate takes and gives what its source does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bot.measure.check import Check, failed, passed
+from bot.measure.sessions import Port, inputs_of, outputs_of
+
+RULE = "same inputs and outputs"
+
+
+def check_interface(source: Any, candidate: Any) -> Check:
+    """Names in order, types and shapes of two sessions. What an axis of any size is called does not matter."""
+    problems = _differences("input", inputs_of(source), inputs_of(candidate))
+    problems += _differences("output", outputs_of(source), outputs_of(candidate))
+    if problems:
+        return failed(RULE, "; ".join(problems), float(len(problems)))
+    return passed(RULE, "names, types and shapes are those of the source", 0.0)
+
+
+def _differences(kind: str, source: list[Port], candidate: list[Port]) -> list[str]:
+    names, others = [port.name for port in source], [port.name for port in candidate]
+    if names != others:
+        return [f"the {kind}s are {', '.join(others)} instead of {', '.join(names)}"]
+    problems = []
+    for port, other in zip(source, candidate, strict=True):
+        if port.kind != other.kind:
+            problems.append(f"the {kind} {port.name} is a {other.kind} instead of a {port.kind}")
+        if _sizes(port) != _sizes(other) and not (kind == "output" and _narrower(port, other)):
+            problems.append(f"the {kind} {port.name} has shape {_text(other)} instead of {_text(port)}")
+    return problems
+
+
+def _sizes(port: Port) -> list[int | None]:
+    return [size if isinstance(size, int) else None for size in port.shape]
+
+
+def _narrower(source: Port, candidate: Port) -> bool:
+    """Whether an output is described in more detail than the source's, or less, without a contradiction.
+
+    How much of an output's shape a file tells depends on who inferred it; what it really is, the answers show.
+    """
+    if not source.shape or not candidate.shape:
+        return True
+    if len(source.shape) != len(candidate.shape):
+        return False
+    pairs = zip(_sizes(source), _sizes(candidate), strict=True)
+    return all(first == second or first is None or second is None for first, second in pairs)
+
+
+def _text(port: Port) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in port.shape) + "]"

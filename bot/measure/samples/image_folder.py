@@ -1,0 +1,106 @@
+"""A folder of pictures with a `metadata.jsonl` beside them.
+
+Each line is an object with `file_name` (relative to the folder of the list), an optional `bbox` of
+`[x, y, width, height]` in pixels of the upright picture, and any other keys, which are labels.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any, Self
+
+from bot.errors import UpstreamError
+from bot.measure import images
+from bot.measure.images import PictureError
+from bot.measure.loaders import SamplePlan
+from bot.measure.preprocess import Box
+from bot.measure.samples.candidate import Candidate
+
+MAX_LINE = 1 << 20
+
+
+class ImageFolder:
+    """The data set, opened.
+
+    Args:
+        files: `metadata`: path of the list. `images`: the folder of pictures beside it, which the list names.
+        plan: How small a box may be.
+    """
+
+    def __init__(self, files: dict[str, Path], plan: SamplePlan) -> None:
+        self.plan = plan
+        self._metadata = files["metadata"]
+        self._root = self._metadata.parent
+
+    def candidates(self, skipped: Counter[str]) -> Iterator[Candidate]:
+        """Every entry that counts. Those that do not are counted in `skipped`, by reason.
+
+        Raises:
+            UpstreamError: The list cannot be read; the line is named.
+        """
+        try:
+            with self._metadata.open("rb") as stream:
+                for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE + 1), b""), start=1):
+                    if line.strip():
+                        candidate = _parse_line(line, f"{self._metadata}:{number}")
+                        if candidate.box and min(candidate.box[2:]) < self.plan.minimum_px:
+                            skipped["smaller than minimum_px"] += 1
+                        else:
+                            yield candidate
+        except OSError as error:
+            raise UpstreamError(f"cannot be read: {error.strerror}", where=str(self._metadata)) from error
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a picture.
+
+        Raises:
+            PictureError: It is not there or too large.
+        """
+        try:
+            with (self._root / path).open("rb") as stream:
+                return stream.read(images.MAX_BYTES + 1)
+        except OSError as error:
+            raise PictureError("picture missing") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+def _parse_line(line: bytes, where: str) -> Candidate:
+    if len(line) > MAX_LINE:
+        raise UpstreamError("the line is too long", where=where)
+    try:
+        entry = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise UpstreamError("is not a JSON object", where=where) from error
+    if not isinstance(entry, dict) or not isinstance(entry.get("file_name"), str):
+        raise UpstreamError("has no file_name", where=where)
+    path = PurePosixPath(entry.pop("file_name"))
+    if path.is_absolute() or ".." in path.parts or "\\" in str(path) or "\0" in str(path) or not path.parts:
+        raise UpstreamError("file_name leads out of the folder", where=where)
+    return Candidate(str(path), _parse_box(entry.pop("bbox", None), where), entry)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _parse_box(box: Any, where: str) -> Box | None:
+    if box is None:
+        return None
+    numbers = isinstance(box, list) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) for value in box
+    )
+    if not numbers or len(box) != 4 or min(box[2:]) <= 0:
+        raise UpstreamError("bbox is not [x, y, width, height] with a width and a height above 0", where=where)
+    return (float(box[0]), float(box[1]), float(box[2]), float(box[3]))
