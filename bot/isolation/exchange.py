@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 import unicodedata
@@ -21,6 +22,7 @@ ANSWER_BYTES = 64 << 20
 OUTPUT_BYTES = 64 << 10
 _CHUNK = 1 << 18
 _ENDING_SECONDS = 5.0
+_KILLING_SECONDS = 2.0
 _POLL_SECONDS = 0.25
 
 Progress = Callable[[int, int, str], None]
@@ -68,60 +70,66 @@ def converse(
         OSError: The program cannot be started.
     """
     line = json.dumps(request, allow_nan=False).encode() + b"\n"
-    child_requests, requests = os.pipe()
-    answers, child_answers = os.pipe()
-    try:
-        with _Started(command(child_requests, child_answers), environment, (child_requests, child_answers)) as process:
-            os.close(child_requests)
-            os.close(child_answers)
-            child_requests = child_answers = -1
-            talk = _Talk(process, requests, answers, line, on_progress)
-            return talk.run(seconds)
-    finally:
-        for descriptor in (child_requests, child_answers, requests, answers):
-            if descriptor >= 0:
-                os.close(descriptor)
+    with _Child(command, environment) as child:
+        return _Talk(child, line, on_progress).run(seconds)
 
 
-class _Started(contextlib.AbstractContextManager["subprocess.Popen[bytes]"]):
-    """A process that is dead once the block is left, whatever the reason."""
+class _Child:
+    """A process with its pipes. It is dead once the block is left, whatever the reason."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], descriptors: tuple[int, int]) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=dict(environment),
-            pass_fds=descriptors,
-            cwd="/",
-            start_new_session=True,
-        )
+    def __init__(self, command: Callable[[int, int], Sequence[str]], environment: Mapping[str, str]) -> None:
+        theirs_in, self.requests = os.pipe()
+        self.answers, theirs_out = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                command(theirs_in, theirs_out),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                pass_fds=(theirs_in, theirs_out),
+                cwd="/",
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self.requests)
+            os.close(self.answers)
+            raise
+        finally:
+            os.close(theirs_in)
+            os.close(theirs_out)
+        assert self.process.stdout is not None  # noqa: S101  it was asked for
+        self.prints = self.process.stdout
 
-    def __enter__(self) -> subprocess.Popen[bytes]:
-        return self.process
+    def __enter__(self) -> _Child:
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        self.end()
+        os.close(self.answers)
+        self.prints.close()
+
+    def end(self) -> None:
+        """Tell the child to end itself and all that it started, by closing its request pipe; kill it if it does not."""
+        if self.requests >= 0:
+            os.close(self.requests)
+            self.requests = -1
+        try:
+            self.process.wait(_KILLING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 class _Talk:
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        requests: int,
-        answers: int,
-        line: bytes,
-        on_progress: Progress | None,
-    ) -> None:
-        assert process.stdout is not None  # noqa: S101  it was asked for
-        self.process = process
-        self.requests = requests
-        self.answers = answers
-        self.prints = process.stdout.fileno()
+    """Reads and writes the pipes of a child as they become ready."""
+
+    def __init__(self, child: _Child, line: bytes, on_progress: Progress | None) -> None:
+        self.child = child
+        self.process = child.process
+        self.requests = child.requests
+        self.answers = child.answers
+        self.prints = child.prints.fileno()
         self.rest = memoryview(line)
         self.on_progress = on_progress
         self.received = bytearray()
@@ -162,8 +170,7 @@ class _Talk:
                 self.process.wait(_ENDING_SECONDS)
             except subprocess.TimeoutExpired:
                 self.outcome.fault = "ending"
-        if self.outcome.fault:
-            self.process.kill()
+        self.child.end()
         code = self.process.wait()
         self.outcome.code = code if code >= 0 else 128 - code
         with contextlib.suppress(BlockingIOError):
@@ -212,7 +219,7 @@ class _Talk:
                 case {"setup": str(text)}:
                     self.outcome.setup = printable(text, 500)
                 case _:
-                    raise ValueError("it is no message that the bot knows")
+                    raise _Malformed("it is no message that the bot knows")
         except _Malformed as error:
             self.outcome.fault = f"The worker's answer is malformed: {error}."
 

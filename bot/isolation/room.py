@@ -5,7 +5,7 @@ writes. It does not see the home folder, `/run`, `/etc` (but for the linker's fi
 """
 
 # Mounts are given to the kernel as text, and a path must keep its symbolic links.
-# ruff: noqa: PTH100, PTH110, PTH112, PTH113, PTH114, PTH115, PTH119, PTH120
+# ruff: noqa: PTH100, PTH110, PTH112, PTH114, PTH115, PTH119, PTH120
 
 from __future__ import annotations
 
@@ -32,6 +32,21 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/sysrq-trigger", "/proc/timer_list")
 _HARMLESS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm/overcommit_memory")
 _GPU_DRIVER = ("/sys/bus/pci", "/sys/devices", "/sys/module/nvidia", "/sys/module/nvidia_uvm")
+# Below the home folder: where programs keep what lets them in elsewhere.
+_PRIVATE = (
+    ".aws",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/git",
+    ".docker",
+    ".git-credentials",
+    ".gitconfig",
+    ".gnupg",
+    ".kube",
+    ".netrc",
+    ".pypirc",
+    ".ssh",
+)
 
 
 @dataclass(frozen=True)
@@ -178,22 +193,24 @@ def _given(paths: Iterable[Path]) -> list[str]:
 
 def _refuse_secrets(path: str) -> None:
     real = os.path.realpath(path)
-    for secret in _secrets():
-        if _holds(real, secret) or (os.path.isfile(secret) and real == secret):
-            raise StepError(
-                f"A worker would see {secret}, which it must not.",
-                where=path,
-                remedy="Name the files that are to be read, or move them to a folder of their own.",
-            )
-
-
-def _secrets() -> list[str]:
     home = Path.home()
-    cache = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "huggingface")
-    tokens = [cache / "token", cache / "stored_tokens", home / ".cache" / "huggingface" / "token"]
-    if (path := os.environ.get("HF_TOKEN_PATH")) is not None:
-        tokens.append(Path(path))
-    return [os.path.realpath(path) for path in [home, *tokens]]
+    secrets = [os.path.realpath(secret) for secret in (*_token_files(home), *(home / name for name in _PRIVATE))]
+    seen = [secret for secret in secrets if os.path.exists(secret) and (_holds(real, secret) or _holds(secret, real))]
+    if _holds(real, os.path.realpath(home)):
+        seen.insert(0, str(home))
+    if seen:
+        raise StepError(
+            f"A worker would see {seen[0]}, which it must not.",
+            where=path,
+            remedy="Name the files that are to be read, or move them to a folder of their own.",
+        )
+
+
+def _token_files(home: Path) -> list[Path]:
+    usual = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "huggingface"
+    folders = [usual, Path(os.environ.get("HF_HOME") or usual)]
+    files = [folder / name for folder in folders for name in ("token", "stored_tokens")]
+    return [*files, Path(os.environ["HF_TOKEN_PATH"])] if os.environ.get("HF_TOKEN_PATH") else files
 
 
 def _holds(folder: str, path: str) -> bool:

@@ -71,10 +71,11 @@ def surroundings(arguments: dict[str, Any], progress: Progress) -> dict[str, Any
 def steal(arguments: dict[str, Any], progress: Progress) -> dict[str, list[str]]:
     """Look for the planted token by all reasonable means: means to tokens found."""
     means: dict[str, Callable[[], Iterator[bytes]]] = {
+        # First: what is found later lies in this process's own memory.
+        "memory of this process": lambda: _memory("self"),
         "environment": lambda: iter([repr(dict(os.environ)).encode()]),
         "environment of processes": lambda: (_bytes(path) for path in _processes("environ")),
         "command line of processes": lambda: (_bytes(path) for path in _processes("cmdline")),
-        "memory of this process": lambda: _memory("self"),
         "memory of processes": _all_memory,
         "named files": lambda: (_bytes(path) for path in arguments["files"]),
         "named files through a process": lambda: (
@@ -467,9 +468,10 @@ def _git() -> Iterator[bytes]:
 
 
 def _client() -> Iterator[bytes]:
-    from huggingface_hub import get_token
+    with contextlib.suppress(ImportError):
+        from huggingface_hub import get_token
 
-    yield (get_token() or "").encode()
+        yield (get_token() or "").encode()
 
 
 def _links(files: list[str]) -> Iterator[bytes]:

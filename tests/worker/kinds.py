@@ -6,8 +6,6 @@ import functools
 import shutil
 from pathlib import Path
 
-import pytest
-
 from bot.worker import Isolation, Limits, Worker, why_not
 
 HOSTILE = Path(__file__).parent
@@ -42,6 +40,8 @@ def _refusal(name: str) -> str:
 def worker(name: str, *, limits: Limits | None = None) -> Worker:
     """Return a worker of this kind, or skip the test where the system does not allow it."""
     if refusal := _refusal(name):
+        import pytest  # not at the top: a bot of another user, with another Python, imports this module too
+
         pytest.skip(f"{name}: {refusal}")
     limits = limits or Limits(memory_bytes=4 << 30, seconds=120)
     return Worker(limits=limits, tasks=TASKS, isolation=ALL[name])
