@@ -72,13 +72,14 @@ def _already_serving(folder: Path) -> RunningHub | None:
 def _start(folder: Path, port: int) -> subprocess.Popen[str]:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "bot.localhub", "--dir", str(folder), "--port", str(port)]
-    command += ["--ready-file", str(folder / READY_FILE)]
+    # A killed command must not leave a Hub behind: its end closes the Hub's standard input.
+    command += ["--ready-file", str(folder / READY_FILE), "--stop-with-stdin"]
     # Ctrl-C belongs to the command, which then stops the Hub itself: hence a session of its own.
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
@@ -123,7 +124,6 @@ def _sleep() -> None:
 
 def seed_folder(running: RunningHub, repository: str, folder: Path, kind: Literal["model", "dataset"]) -> str:
     """Puts a folder into a repository as one commit, and returns the commit."""
-    from bot.hub.client import Hub
     from bot.hub.seed import put_folder
 
-    return put_folder(Hub(running.endpoint, running.token), repository, folder, repo_type=kind)
+    return put_folder(running.endpoint, running.token, repository, folder, repo_type=kind)

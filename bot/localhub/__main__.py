@@ -8,7 +8,10 @@ organisation; it exists as soon as a local user with a write token creates a rep
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from bot.localhub.errors import HubError
@@ -31,7 +34,21 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--fast-clock", action="store_true", help="give every write a second of its own, ahead of the time if need be"
     )
+    command.add_argument(
+        "--stop-with-stdin", action="store_true", help="stop when standard input closes: with whoever started this"
+    )
     return command
+
+
+def _stop_with_stdin() -> None:
+    """Sends this process a SIGTERM as soon as its standard input closes, which a killed parent's does."""
+
+    def watch() -> None:
+        while sys.stdin.buffer.read(1 << 10):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,6 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     settings = Settings(
         given.dir, given.host, given.port, given.ready_file, tuple(given.user), given.log, given.fast_clock
     )
+    if given.stop_with_stdin:
+        _stop_with_stdin()
     try:
         serve(settings)
     except HubError as error:

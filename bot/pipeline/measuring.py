@@ -228,7 +228,7 @@ def _compare(
     context: Context, prepared: Prepared, each: Built, samples: Samples, reference: Outputs, outputs: Outputs
 ) -> list[Measurement]:
     source = each.artifact.made_from
-    plans = {
+    plans: dict[str, Json] = {
         subject: plan.model_dump(mode="json", by_alias=True)
         for subject, plan in prepared.recipe.accuracy_of(source).items()
     }
