@@ -124,6 +124,7 @@ def _sleep() -> None:
 
 def seed_folder(running: RunningHub, repository: str, folder: Path, kind: Literal["model", "dataset"]) -> str:
     """Puts a folder into a repository as one commit, and returns the commit."""
+    from bot.hub.client import Hub
     from bot.hub.seed import put_folder
 
-    return put_folder(running.endpoint, running.token, repository, folder, repo_type=kind)
+    return put_folder(Hub(running.endpoint, running.token), repository, folder, repo_type=kind)

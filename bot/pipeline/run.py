@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,7 +91,7 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
     there = publishing.find(context.hub, recipe.plan.target.repo, prepared.identity, mode=mode, reopen=reopen)
     if there is not None:
         context.reporter.note(there.reason)
-        return Outcome(identity=prepared.identity, publication=there)
+        return Outcome(identity=prepared.identity, publication=replace(there, kind="nothing"))
     previous = publishing.read_release(context.hub, recipe.plan.target.repo)
     assembled, built, samples = _make(context, prepared, previous)
     outcome = _outcome(prepared, assembled)
@@ -111,14 +111,7 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
         reopen=reopen,
     )
     _verify(context, prepared, publication, built, samples)
-    return Outcome(
-        identity=outcome.identity,
-        release=outcome.release,
-        publication=publication,
-        folder=outcome.folder,
-        card=outcome.card,
-        review=outcome.review,
-    )
+    return replace(outcome, publication=publication)
 
 
 def _make(context: Context, prepared: Prepared, previous: Release | None) -> tuple[Assembled, list[Built], Samples]:
@@ -163,10 +156,9 @@ def _verify(
     context.reporter.stage("verify", f"{target}@{publication.revision}")
     folder = context.work.temporary(context.work.root / "verify")
     try:
-        verification = verifying.verify(
-            context.hub, target, publication.revision, cache=folder, progress=context.reporter.update
+        verification = verifying.confirm(
+            context.hub, target, prepared.identity, publication, folder, progress=context.reporter.update
         )
-        verifying.require(verification)
         for each in built:
             path = verification.folder / each.artifact.file
             if not path.is_file():
