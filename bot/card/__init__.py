@@ -1,0 +1,1 @@
+"""Cards, pull requests, summaries and review pages. They read a Release and nothing else."""

@@ -1,0 +1,85 @@
+"""Renders a release: the card, the text of a pull request, the summary of a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bot.canonical import digest, text_sha256
+from bot.card.environment import SHARED, environment, finish, render, templates_folder
+from bot.card.front_matter import front_matter
+from bot.card.markdown import plain_text
+from bot.card.numbers import Ledger, NumberOnCard
+from bot.card.review import render_review
+from bot.records import Release
+
+__all__ = ["RenderedCard", "render_card", "render_pull_request", "render_review", "render_summary", "templates_digest"]
+
+
+@dataclass(frozen=True)
+class RenderedCard:
+    """A card.
+
+    Attributes:
+        text: The README.md, front matter included.
+        numbers: Every figure in it, in order, with the field that it comes from.
+    """
+
+    text: str
+    numbers: tuple[NumberOnCard, ...]
+
+
+def render_card(release: Release, *, template: str, template_name: str) -> RenderedCard:
+    """Renders a release's card. The same release and template give the same bytes.
+
+    Args:
+        release: All that the card may say.
+        template: The recipe's card.md.j2, which extends `shared/card.md.j2`.
+        template_name: What to call it in errors; ends in .j2.
+
+    Raises:
+        RecipeError: The template is wrong, names something that there is not, or has a number typed by hand.
+    """
+    ledger = Ledger()
+    text = render(environment(release, ledger, {template_name: template}), template_name)
+    body, numbers = finish(tidy(text), ledger, template_name)
+    head, head_numbers = front_matter(release)
+    return RenderedCard(f"{head}\n{body}", (*head_numbers, *numbers))
+
+
+def render_pull_request(release: Release) -> tuple[str, str]:
+    """The title and the description, in Markdown, of the pull request or commit that brings a release."""
+    files = ", ".join(artifact.file for artifact in release.published) or "no file"
+    origin = release.source.repo or release.source.url
+    title = plain_text(f"{files} from {origin} at {release.source.commit[:12]}")
+    if release.random_weights:
+        title = f"[random weights] {title}"
+    return title[:200], _render_shared(release, "pull-request.md.j2")
+
+
+def render_summary(release: Release) -> str:
+    """What a run came to, in Markdown, for a job's summary."""
+    return _render_shared(release, "summary.md.j2")
+
+
+def _render_shared(release: Release, name: str) -> str:
+    ledger = Ledger()
+    text = render(environment(release, ledger, {}), SHARED + name)
+    return finish(tidy(text), ledger, SHARED + name)[0]
+
+
+def templates_digest() -> str:
+    """A digest of the shared templates, which are part of what makes a release this one."""
+    paths = sorted(templates_folder().glob("*.j2"))
+    return digest({path.name: text_sha256(path.read_text("utf-8")) for path in paths})
+
+
+def tidy(text: str) -> str:
+    """Takes out what only the templates' layout put in: blank lines in a row, spaces at the ends of lines.
+
+    Code blocks stay as they are but for such spaces.
+    """
+    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
+    return "".join(parts).strip() + "\n"
