@@ -189,11 +189,10 @@ class SamplesPlan(Plan):
     split: str = "validation"
     count: int = Field(ge=1, description="How many samples to take.")
     minimum_px: int = Field(1, ge=1, description="Faces smaller than this are left out.")
-    folder: str = Field("", description="For image_folder: the folder in the repository that holds metadata.jsonl.")
 
     def selection(self) -> dict[str, JsonValue]:
         """What the loader needs to know: which samples, not where they come from."""
-        return {"split": self.split, "count": self.count, "minimum_px": self.minimum_px, "folder": self.folder}
+        return {"split": self.split, "count": self.count, "minimum_px": self.minimum_px}
 
 
 class AccuracyPlan(Plan):

@@ -37,13 +37,12 @@ TASKS: Mapping[str, str] = MappingProxyType(
         "measure.checks": "bot.measure.tasks:checks",
         "measure.latency": "bot.measure.tasks:latency",
         "measure.open": "bot.measure.tasks:open_model",
-        "measure.machine": "bot.measure.tasks:machine",
-    "measure.emulated_run": "bot.measure.fp16_tasks:emulated_run",
+        "measure.emulated_run": "bot.measure.fp16_tasks:emulated_run",
     }
 )
 """All that a worker can be asked to do: name to "module:function"."""
 
-GPU_TASKS = frozenset({"measure.machine", "measure.run", "measure.checks", "measure.latency", "measure.open"})
+GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open"})
 """Tasks that get the NVIDIA devices, where there are any."""
 
 _FILE_BYTES = 64 << 30

@@ -9,7 +9,7 @@ from typing import Any
 
 from bot.errors import BotError, StepError
 from bot.gates import EMULATION
-from bot.measure import runtimes
+from bot.measure import providers, runtimes
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.prepare import Prepared
@@ -125,8 +125,7 @@ def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
     Raises:
         StepError: A required provider does not run here; the CPU never stands in for it.
     """
-    answer = context.call("measure.machine", {})
-    usable: dict[str, str] = dict(answer["devices"])  # type: ignore[arg-type]
+    usable = providers.available()
     wanted = dict(prepared.recipe.plan.measure.timings.providers)
     for provider in context.require - set(wanted):
         what = f"the provider {provider!r} is required by --require and not among those of the recipe"
@@ -135,13 +134,9 @@ def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
         if provider in usable:
             continue
         if need == "required" or provider in context.require:
-            raise StepError(
-                f"the provider {provider!r} is required and does not run on this machine",
-                where=str(answer["runtime"]),
-                remedy="Run on a machine that has it, or let the recipe call it optional.",
-            )
+            providers.require(provider)
         context.reporter.warn(f"nothing was measured on {provider}: it does not run on this machine")
-    return {provider: usable[provider] for provider in ["cpu", *wanted] if provider in usable}
+    return {provider: providers.device_name(provider) for provider in ["cpu", *wanted] if provider in usable}
 
 
 def _measure_one(
@@ -260,12 +255,11 @@ def _checks(
     answer = context.call(
         "measure.checks",
         {
-            "source": str(model),
-            "candidate": str(each.path),
+            "source_model": str(model),
+            "candidate_model": str(each.path),
             "feeds": _texts(feeds),
-            "source_outputs": _texts(reference.files),
-            "candidate_outputs": _texts(outputs.files),
-            "samples": list(samples.digests),
+            "source": _texts(reference.files),
+            "candidate": _texts(outputs.files),
             "provider": outputs.provider,
             "threads": context.threads,
         },
@@ -353,8 +347,9 @@ def opens(
     try:
         answer = context.call(
             "measure.open",
-            {"model": str(model), "feeds": _texts(feeds), "runtime_folder": str(runtime or "")},
-            reads=[*_reads(model, *feeds.values()), *([runtime] if runtime else [])],
+            {"model": str(model), "feeds": _texts(feeds)},
+            reads=_reads(model, *feeds.values()),
+            extra_path=[runtime] if runtime else [],
         )
     except StepError as error:
         return {"rule": rule, "status": "failed", "reason": error.what, "required": True}
@@ -403,9 +398,9 @@ def _timings(
                     "batches": list(plan.batches),
                     "provider": provider,
                     "threads": context.threads,
-                    "budget_s": context.timing_seconds,
+                    "seconds": context.timing_seconds,
                     "artifact": each.artifact.name,
-                    "baseline_artifact": against,
+                    "against": against,
                     "samples_digest": samples.digest,
                 },
                 reads=_reads(each.path, baseline, *feeds.values()),

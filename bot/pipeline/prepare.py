@@ -162,8 +162,8 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
     context.reporter.stage("samples", plan.repo)
     try:
         wanted = loaders.required_files(loader, plan.selection())
-    except RecipeError as error:
-        recipe.fail(("measure", "samples", name), error.what, error.remedy)
+    except ValueError as error:
+        recipe.fail(("measure", "samples", name), str(error))
     data = fetch.fetch(
         context.hub,
         plan.repo,
@@ -174,8 +174,8 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
         progress=context.reporter.update,
     )
     folder = fetch.folder_of(context.work.upstream, data)
-    # A loader is given the repository's root for a pattern such as images/*, and otherwise the file itself.
-    return data, {key: folder if "*" in pattern else folder / pattern for key, pattern in wanted.items()}
+    # A loader is given the folder of a pattern such as images/*, and otherwise the file itself.
+    return data, {key: folder / pattern.removesuffix("/*") for key, pattern in wanted.items()}
 
 
 def _check_license(recipe: Recipe, source: Source) -> None:

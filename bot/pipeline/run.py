@@ -110,7 +110,7 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
         on_step=context.reporter.note,
         reopen=reopen,
     )
-    _verify(context, prepared, publication, built, samples)
+    _verify(context, assembled.release, publication, built, samples)
     return replace(outcome, publication=publication)
 
 
@@ -145,20 +145,18 @@ def _refuse_random_weights(context: Context, prepared: Prepared) -> None:
 
 
 def _verify(
-    context: Context, prepared: Prepared, publication: Publication, built: Sequence[Built], samples: Samples
+    context: Context, release: Release, publication: Publication, built: Sequence[Built], samples: Samples
 ) -> None:
     """Downloads what was published and opens it: only then does it count as published."""
     from bot.hub import verify as verifying
 
     if publication.kind == "nothing":
         return
-    target = prepared.recipe.plan.target.repo
+    target = release.target
     context.reporter.stage("verify", f"{target}@{publication.revision}")
     folder = context.work.temporary(context.work.root / "verify")
     try:
-        verification = verifying.confirm(
-            context.hub, target, prepared.identity, publication, folder, progress=context.reporter.update
-        )
+        verification = verifying.confirm(context.hub, release, publication, folder, progress=context.reporter.update)
         for each in built:
             path = verification.folder / each.artifact.file
             if not path.is_file():
