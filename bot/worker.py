@@ -54,7 +54,8 @@ class Limits:
     """What one call may use.
 
     Attributes:
-        memory_bytes: Private memory of each process (heap and anonymous mappings; mapped files do not count).
+        memory_bytes: Memory of each process, which the kernel holds it to, and of all together, which is looked at
+            twice a second. Mapped files do not count.
         seconds: Wall-clock time.
     """
 
@@ -160,5 +161,5 @@ def _resource_limits(limits: Limits) -> dict[str, int]:
     if limits.memory_bytes is not None:
         result["RLIMIT_DATA"] = limits.memory_bytes
     if limits.seconds is not None:  # in case that the bot itself is stopped and cannot watch the clock
-        result["RLIMIT_CPU"] = math.ceil(limits.seconds * (os.cpu_count() or 1)) + 1
+        result["RLIMIT_CPU"] = math.ceil(limits.seconds * len(os.sched_getaffinity(0))) + 1
     return result

@@ -33,7 +33,11 @@ from typing import Any, NoReturn
 
 from bot.isolation import kernel, seccomp
 
+OUT_OF_MEMORY = 200
+"""Exit status when the processes of a worker hold too much memory together."""
+
 _CHUNK = 1 << 16
+_WATCH_MILLISECONDS = 500
 
 
 def main() -> NoReturn:
@@ -51,7 +55,7 @@ def main() -> NoReturn:
     kernel.allow_tracing(False)
     if worker := os.fork():
         os.close(answers)
-        _wait(worker, requests)
+        _wait(worker, requests, request["limits"].get("RLIMIT_DATA"))
     os.close(requests)
     kernel.allow_tracing(True)
     kernel.die_with_parent(signal.SIGKILL)
@@ -88,49 +92,67 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _wait(worker: int, requests: int) -> NoReturn:
+def _wait(worker: int, requests: int, memory: int | None) -> NoReturn:
     """End as the worker ends, or at once when the bot is gone, and leave no descendant behind."""
+    if os.getpid() != 1:
+        signal.signal(signal.SIGTERM, _give_up)
+        kernel.die_with_parent(signal.SIGTERM)
     events = select.poll()
     events.register(requests, select.POLLHUP)
     events.register(os.pidfd_open(worker), select.POLLIN)
     code = None
     while code is None:
-        if any(descriptor == requests for descriptor, _ in events.poll(1000)):
+        if any(descriptor == requests for descriptor, _ in events.poll(_WATCH_MILLISECONDS)):
             code = 1
             break
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == worker:
                     code = os.waitstatus_to_exitcode(found[1])
-    if os.getpid() != 1:
-        _kill_descendants()
+        if code is None and memory is not None and sum(map(_resident_bytes, _descendants())) > memory:
+            code = OUT_OF_MEMORY
+    _kill_descendants()
     os._exit(code if code >= 0 else 128 - code)
 
 
+def _give_up(*_: object) -> NoReturn:
+    _kill_descendants()
+    os._exit(1)
+
+
 def _kill_descendants() -> None:
-    """Kill what the worker started, where no PID namespace does it: orphans come to this process one by one."""
+    """Kill what the worker started. A PID namespace would do it too, but there may be none."""
     deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        children = _children()
-        if not children:
-            return
-        for child in children:
+    while (descendants := _descendants()) and time.monotonic() < deadline:
+        for descendant in descendants:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+                os.kill(descendant, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
-def _children() -> list[int]:
-    found = []
-    for name in os.listdir("/proc"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{int(name)}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
-            if int(fields[1]) == os.getpid():
-                found.append(int(name))
-    return found
+def _descendants() -> list[int]:
+    """Return all processes below this one; orphans among them have this one for their parent."""
+    parents = {}
+    with contextlib.suppress(OSError):  # a room without /proc
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
+    found = [os.getpid()]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found[1:]
+
+
+def _resident_bytes(process: int) -> int:
+    """Return the memory that a process holds, mapped files not counted."""
+    total = 0
+    with contextlib.suppress(OSError), open(f"/proc/{process}/status", "rb") as file:
+        for line in file:
+            if line.startswith((b"RssAnon:", b"RssShmem:")):
+                total += int(line.split()[1]) << 10
+    return total
 
 
 def _work(request: dict[str, Any], answers: int) -> NoReturn:

@@ -7,6 +7,7 @@ from typing import Any
 
 from bot import errors
 from bot.errors import BotError, StepError
+from bot.isolation.child import OUT_OF_MEMORY
 from bot.isolation.exchange import ANSWER_BYTES, OUTPUT_BYTES, Outcome, printable
 
 _TEXT = 2000
@@ -81,15 +82,21 @@ def _raised(error: dict[str, Any], task: str) -> BotError:
     if text["full"]:
         return WorkerError("No space left on device.", where=text["full"], remedy="Free some space, then run it again.")
     if error.get("memory") is True:
-        return WorkerError(
-            "The task needs more memory than its limit.", where=task, remedy="Raise the memory limit of the worker."
-        )
+        return _out_of_memory(task)
     name, line = (printable(str(error.get(key, "")), 200) for key in ("type", "line"))
     place = f" ({line})" if line else ""
     return WorkerError(f"{name}: {text['message'] or 'no message'}{place}", where=task)
 
 
+def _out_of_memory(task: str) -> WorkerError:
+    return WorkerError(
+        "The task needs more memory than its limit.", where=task, remedy="Raise the memory limit of the worker."
+    )
+
+
 def _died(code: int, task: str) -> WorkerError:
+    if code == OUT_OF_MEMORY:
+        return _out_of_memory(task)
     try:
         number = signal.Signals(code - 128)
     except ValueError:

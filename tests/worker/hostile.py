@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import fcntl
+import importlib
 import mmap
 import os
 import re
@@ -227,15 +229,20 @@ def die(arguments: dict[str, Any], progress: Progress) -> None:
 
 
 def hog(arguments: dict[str, Any], progress: Progress) -> int:
-    """Use more and more memory."""
-    kept = []
+    """Use more and more memory: its own, shared, or that of many processes."""
+    kept: list[Any] = []
     for _ in range(arguments["mebibytes"]):
-        if arguments["shared"]:
-            block = mmap.mmap(-1, 1 << 20)
-            block.write(b"x" * (1 << 20))
-            kept.append(block)
-        else:
-            kept.append(bytearray(os.urandom(1 << 10) * (1 << 10)))  # type: ignore[arg-type]
+        match arguments["kind"]:
+            case "own":
+                kept.append(bytearray(b"x" * (1 << 20)))
+            case "shared":
+                kept.append(mmap.mmap(-1, 1 << 20))
+                kept[-1].write(b"x" * (1 << 20))
+            case "processes":
+                if os.fork() == 0:
+                    kept.append(bytearray(b"x" * (1 << 24)))
+                    time.sleep(60)
+    time.sleep(arguments.get("sleep", 0))
     return len(kept)
 
 
@@ -247,42 +254,24 @@ def spin(arguments: dict[str, Any], progress: Progress) -> None:
         pass
 
 
-def sleep(arguments: dict[str, Any], progress: Progress) -> None:
-    """Wait, having left a mark in a folder as a sign of life, again and again."""
-    for name in ("one", "two", "three"):
-        subprocess.Popen(
-            [sys.executable, "-S", "-c", _BEAT, str(Path(arguments["folder"], name)), str(arguments["seconds"])],
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-    progress(0, 1, "started")
-    if arguments.get("answer"):
-        return
-    time.sleep(arguments["seconds"])
-
-
-_BEAT = """
-import os, sys, time, signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-end = time.monotonic() + float(sys.argv[2])
-while time.monotonic() < end:
-    open(sys.argv[1], "w").write(str(time.monotonic()))
-    time.sleep(0.05)
-"""
-
-
-def fork_bomb(arguments: dict[str, Any], progress: Progress) -> int:
-    """Fork until the system says no, or a limit that keeps the test machine alive is reached."""
+def stay(arguments: dict[str, Any], progress: Progress) -> int:
+    """Start processes that shake off their parent and hold a lock on a file; then answer, or go on for ever."""
+    lock = os.open(arguments["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_SH)
     made = 0
     with contextlib.suppress(OSError):
         for _ in range(arguments["processes"]):
             if os.fork() == 0:
                 os.setsid()
-                signal.signal(signal.SIGTERM, signal.SIG_IGN)
-                time.sleep(arguments["seconds"])
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                    signal.signal(number, signal.SIG_IGN)
+                if os.fork() == 0:
+                    time.sleep(60)
                 os._exit(0)
             made += 1
+    progress(made, made, "started")
+    if not arguments["answers"]:
+        time.sleep(60)
     return made
 
 
@@ -329,6 +318,60 @@ def fill_quietly(arguments: dict[str, Any], progress: Progress) -> None:
 def grow(arguments: dict[str, Any], progress: Progress) -> None:
     """Make one file larger than a file may be."""
     os.truncate(os.open(arguments["path"], os.O_CREAT | os.O_WRONLY, 0o600), arguments["bytes"])
+
+
+def run_model(arguments: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Make a model, run it, decode an image, draw a plot: all that the bot's own tasks do with libraries."""
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from onnx import TensorProto, helper
+    from PIL import Image
+
+    folder = Path(arguments["folder"])
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 64])
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, 64])
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 64], np.eye(64, dtype=np.float32).tobytes(), raw=True)
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [value], [result], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model, full_check=True)
+    onnx.save(model, folder / "model.onnx")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    session = onnxruntime.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+    x = np.arange(128, dtype=np.float32).reshape(2, 64)
+    (y,) = session.run(None, {"x": x})
+    image = Image.open(arguments["image"])
+    plot = folder / "plot.svg"
+    if arguments["plot"]:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        pyplot.plot([1, 2, 3])
+        pyplot.savefig(plot)
+    return {
+        "same": bool((x == y).all()),
+        "version": onnxruntime.__version__,
+        "file": onnxruntime.__file__,
+        "size": list(image.size),
+        "providers": session.get_providers(),
+        "plot": plot.exists(),
+    }
+
+
+def open_model(arguments: dict[str, Any], progress: Progress) -> list[str]:
+    """Open a model in the runtime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(arguments["path"], providers=["CPUExecutionProvider"])
+    return [value.name for value in session.get_inputs()]
+
+
+def where(arguments: dict[str, Any], progress: Progress) -> str:
+    """Return the file of a module."""
+    return str(importlib.import_module(arguments["module"]).__file__)
 
 
 def become_root(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:
