@@ -379,8 +379,8 @@ class Hub:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def create_repo(self, repo: str, *, private: bool = False) -> None:
-        """Creates a model repository; one that exists already is left as it is.
+    def create_repo(self, repo: str, *, private: bool = False, repo_type: RepoType = "model") -> None:
+        """Creates a repository; one that exists already is left as it is.
 
         Raises:
             Refused: The account may not create it there.
@@ -388,7 +388,7 @@ class Hub:
         """
         with self._writing(f"create {repo}", repo):
             try:
-                self._api.create_repo(repo, private=private, repo_type="model")
+                self._api.create_repo(repo, private=private, repo_type=repo_type)
             except Exception as error:
                 if _status(error) != 409:
                     raise
@@ -403,17 +403,19 @@ class Hub:
         revision: str,
         parent: str,
         open_pull_request: bool = False,
+        repo_type: RepoType = "model",
     ) -> Landed:
         """Makes one commit, sent once.
 
         Args:
-            repo: `owner/name` of a model repository.
+            repo: `owner/name`.
             files: Content by path in the repository. Nothing else is touched.
             message: First line.
             description: The rest of the message, and of the pull request's first comment.
             revision: The branch, or `refs/pr/N`.
             parent: The head that the caller saw. If the revision has moved on, nothing is committed.
             open_pull_request: Open a pull request with this commit in place of changing the branch.
+            repo_type: `model` or `dataset`.
 
         Raises:
             Conflict: The revision has moved on, or an earlier attempt has landed.
@@ -436,7 +438,7 @@ class Hub:
                 revision=revision,
                 parent_commit=parent,
                 create_pr=open_pull_request,
-                repo_type="model",
+                repo_type=repo_type,
             )
         number = int(landed.pr_num) if landed.pr_num is not None else None
         return Landed(str(landed.oid), str(landed.pr_url or landed.commit_url), number)

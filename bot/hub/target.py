@@ -1,0 +1,165 @@
+"""What a target repository holds now: its head, its last release, and what the bot itself has opened there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot.errors import HubError, VerificationError
+from bot.hub.bundle import MANIFEST, Manifest
+from bot.hub.client import Commit, Conversation, Hub, NotFound, Refused, TreeFile
+from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of
+from bot.records import Release
+
+MAIN = "main"
+HISTORY = 300
+"""How many commits of a history are looked through for one of the bot's own."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The head of a target.
+
+    Attributes:
+        repo: `owner/name`.
+        head: Its newest commit.
+        tree: The files of that commit.
+        release: The last release that it holds; None if it holds none, or one that cannot be read.
+        problem: Why its record cannot be read, if it is there and cannot.
+        manifest: The files of that release.
+    """
+
+    repo: str
+    head: str
+    tree: Mapping[str, TreeFile]
+    release: Release | None = None
+    problem: str = ""
+    manifest: Manifest | None = None
+
+    def owns(self, path: str) -> bool:
+        """Whether the bot published this file and it is still what the bot published."""
+        if self.manifest is None or self.release is None:
+            return False
+        if path == MANIFEST:
+            return True
+        ids = self.manifest.files.get(path)
+        return ids is not None and ids.are_of(self.tree.get(path))
+
+
+@dataclass(frozen=True)
+class Own:
+    """A pull request that the bot's account opened, with what the bot wrote into it.
+
+    Attributes:
+        conversation: The pull request and what was said in it.
+        identity: The release that it carries; empty if it carries none.
+        recipe: That release's recipe.
+        closed_as: Why the bot closed it (`superseded`, `rival`, `verification`); empty if it did not.
+    """
+
+    conversation: Conversation
+    identity: str
+    recipe: str
+    closed_as: str
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self.conversation.pull_request.number
+
+    @property
+    def status(self) -> str:
+        """`open`, `draft`, `closed` or `merged`."""
+        return self.conversation.pull_request.status
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be merged."""
+        return self.conversation.pull_request.is_open
+
+
+def account_of(hub: Hub) -> str:
+    """The bot's account.
+
+    Raises:
+        Refused: There is no token, so there is none.
+    """
+    account = hub.account
+    if account is None:
+        raise Refused(
+            f"there is no token for {hub.endpoint}, and publishing needs one.",
+            where=hub.endpoint,
+            remedy="Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT.",
+        )
+    return account
+
+
+def read_target(hub: Hub, repo: str) -> Target | None:
+    """Reads the head of a target; None if there is no such repository."""
+    try:
+        head = hub.head(repo)
+    except NotFound:
+        return None
+    if not head.sha:
+        raise HubError("has no commit yet.", where=repo, remedy="Create its first commit, an empty README.md say.")
+    tree = hub.tree(repo, head.sha)
+    release, problem = _release_at(hub, repo, head.sha, tree)
+    return Target(repo, head.sha, tree, release, problem, manifest_at(hub, repo, head.sha, tree))
+
+
+def manifest_at(hub: Hub, repo: str, commit: str, tree: Mapping[str, TreeFile]) -> Manifest | None:
+    """The list of a release's files in a commit; None if there is none that can be read."""
+    return Manifest.from_json(hub.read_bytes(repo, commit, MANIFEST)) if MANIFEST in tree else None
+
+
+def _release_at(hub: Hub, repo: str, commit: str, tree: Mapping[str, TreeFile]) -> tuple[Release | None, str]:
+    if Release.PATH not in tree:
+        return None, ""
+    data = hub.read_bytes(repo, commit, Release.PATH)
+    try:
+        return Release.from_json(data, where=f"{repo}@{commit[:12]}: {Release.PATH}"), ""
+    except VerificationError as error:
+        return None, error.what
+
+
+def own_pull_requests(hub: Hub, repo: str) -> list[Own]:
+    """Every pull request that carries a release and that the bot's account opened, oldest first.
+
+    Raises:
+        HubError: The listing, or one of them, could not be read. It is never taken for "there are none".
+    """
+    account = account_of(hub)
+    found = [_own(hub, repo, account, item.number) for item in hub.pull_requests(repo, author=account)]
+    return [own for own in found if own.identity]
+
+
+def _own(hub: Hub, repo: str, account: str, number: int) -> Own:
+    conversation = hub.conversation(repo, number)
+    trailers = trailers_of(conversation.description) if conversation.pull_request.author == account else {}
+    if IDENTITY not in trailers:
+        # A person may have edited the description; the commit's message still tells.
+        commit = own_commit(hub, repo, conversation.pull_request.revision, account, limit=20)
+        trailers = trailers_of(commit.message) if commit else {}
+    return Own(conversation, trailers.get(IDENTITY, ""), trailers.get(RECIPE, ""), _closed_as(conversation, account))
+
+
+def _closed_as(conversation: Conversation, account: str) -> str:
+    """The reason that the bot gave for closing a pull request, unless somebody opened it again afterwards."""
+    reason = ""
+    for remark in conversation.remarks:
+        if remark.kind == "status" and remark.text == "open":
+            reason = ""
+        elif remark.kind == "comment" and remark.author == account:
+            reason = trailers_of(remark.text).get(CLOSED, reason)
+    return reason if conversation.pull_request.status == "closed" else ""
+
+
+def own_commit(
+    hub: Hub, repo: str, revision: str, account: str, *, identity: str = "", limit: int = HISTORY
+) -> Commit | None:
+    """The newest commit of a history that the bot's account made for a release, or for this one; None if none is."""
+    for commit in hub.commits(repo, revision, limit=limit):
+        named = trailers_of(commit.message).get(IDENTITY, "")
+        if account in commit.authors and named and identity in ("", named):
+            return commit
+    return None
