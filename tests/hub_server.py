@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,28 @@ class HubServer:
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.endpoint, token=self.tokens[user])
+
+    def fault(self, kind: str, path: str = "*", method: str = "*", **more: Any) -> None:
+        """Set a fault; ``bot.localhub.faults`` says what there is. Faults stay until they struck or are cleared."""
+        self._faults("POST", {"kind": kind, "path": path, "method": method, **more})
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Return the faults that are set, each with ``seen`` and ``struck``."""
+        return list(self._faults("GET", None)["faults"])
+
+    def clear_faults(self) -> None:
+        """Remove all faults."""
+        self._faults("DELETE", None)
+
+    def _faults(self, method: str, body: dict[str, Any] | None) -> Any:
+        request = urllib.request.Request(
+            f"{self.endpoint}/api/embedded-hub/faults",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
 
     def stop(self) -> None:
         """End it as a person would, and wait."""

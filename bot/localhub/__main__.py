@@ -37,6 +37,9 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--stop-with-stdin", action="store_true", help="stop when standard input closes: with whoever started this"
     )
+    command.add_argument(
+        "--rate-limit", action="append", default=[], metavar="BUCKET=COUNT/SECONDS", help="such as api=500/300"
+    )
     return command
 
 
@@ -55,7 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = parser().parse_args(arguments)
     settings = Settings(
-        given.dir, given.host, given.port, given.ready_file, tuple(given.user), given.log, given.fast_clock
+        folder=given.dir,
+        host=given.host,
+        port=given.port,
+        ready_file=given.ready_file,
+        users=tuple(given.user),
+        log=given.log,
+        fast_clock=given.fast_clock,
+        rate_limits=tuple(given.rate_limit),
     )
     if given.stop_with_stdin:
         _stop_with_stdin()

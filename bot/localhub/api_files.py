@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from bot.localhub import discussions, lfs
 from bot.localhub.clock import iso
-from bot.localhub.commits import apply_plan, preupload, read_plan
+from bot.localhub.commits import LINE_LIMIT, apply_plan, preupload, read_plan
 from bot.localhub.errors import HubError, bad_request, entry_not_found, revision_not_found
 from bot.localhub.repository import Entry, Repository
 from bot.localhub.web import Call, content_answer, json_answer, next_link, stream_body
@@ -103,7 +103,7 @@ def commit(call: Call) -> Response:
     user = call.writer()
     repository = call.repository()
     _check_may_commit(call, repository)
-    plan = read_plan(repository, call.body)
+    plan = read_plan(repository, call.lines(LINE_LIMIT))
     with repository.lock:
         reference = repository.reference_name(call["rev"])
         if plan.parent:
@@ -137,7 +137,7 @@ def _check_may_commit(call: Call, repository: Repository) -> None:
 def _commit_as_pull_request(call: Call) -> Response:
     user = call.writer()
     repository = call.repository()
-    plan = read_plan(repository, call.body)
+    plan = read_plan(repository, call.lines(LINE_LIMIT))
     with repository.lock:
         base = repository.reference_name(call["rev"])
         if not base.startswith("refs/heads/"):

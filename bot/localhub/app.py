@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import logging
 import secrets
-from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot.localhub import VERSION, api_discussions, api_files, api_repos
+from bot.localhub import VERSION, api_discussions, api_files, api_repos, xet
 from bot.localhub.errors import HubError
+from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
 from bot.localhub.lfs import Signer
+from bot.localhub.limits import Limiter
 from bot.localhub.store import Store, User
 from bot.localhub.web import LARGE_BODY, Call, Route, Router, answer, error_answer, json_answer, read_body
 
+FAULTS_PATH = "/api/embedded-hub/faults"
 log = logging.getLogger("bot.localhub")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -32,14 +35,40 @@ def no_harnesses(call: Call) -> Response:
     raise HubError(404, "Not here")
 
 
+def get_faults(call: Call) -> Response:
+    """``GET /api/embedded-hub/faults``: the faults that are set, and how often each struck."""
+    call.writer()
+    return json_answer({"faults": call.faults.listed()})
+
+
+def set_faults(call: Call) -> Response:
+    """``POST /api/embedded-hub/faults``: add one fault, or those under the key ``faults``."""
+    call.writer()
+    body = call.json_object()
+    given = body["faults"] if isinstance(body.get("faults"), list) else [body]
+    for fault in [from_json(item) for item in given]:
+        call.faults.add(fault)
+    return json_answer({"faults": call.faults.listed()})
+
+
+def clear_faults(call: Call) -> Response:
+    """``DELETE /api/embedded-hub/faults``: remove all faults."""
+    call.writer()
+    call.faults.clear()
+    return json_answer({"faults": []})
+
+
 def routes() -> list[Route]:
     """Return all routes; the first that fits is taken."""
-    return [*_general_routes(), *_repo_routes(), *_discussion_routes(), *_file_routes()]
+    return [*_general_routes(), *_repo_routes(), *_discussion_routes(), *_xet_routes(), *_file_routes()]
 
 
 def _general_routes() -> list[Route]:
     return [
         Route("GET", "/api/embedded-hub", about),
+        Route("GET", FAULTS_PATH, get_faults),
+        Route("POST", FAULTS_PATH, set_faults),
+        Route("DELETE", FAULTS_PATH, clear_faults),
         Route("GET", "/api/agent-harnesses", no_harnesses),
         Route("GET", "/api/whoami-v2", api_repos.whoami),
         Route("POST", "/api/validate-yaml", api_repos.validate_yaml),
@@ -86,6 +115,20 @@ def _discussion_routes() -> list[Route]:
     ]
 
 
+def _xet_routes() -> list[Route]:
+    cas = "/cas/{instance}"
+    route = "/api/{kind}/{ns}/{name}/xet-write-token"
+    return [
+        Route("GET", f"{route}/{{rev}}", xet.write_token),
+        Route("GET", f"{cas}/v1/chunks/{{prefix}}/{{hash}}", xet.no_chunk, own_token=True),
+        Route("POST", f"{cas}/v1/xorb-grants/{{prefix}}/{{hash}}", xet.no_grant, own_token=True),
+        Route("POST", f"{cas}/v1/xorbs/{{prefix}}/{{hash}}", xet.put_xorb, xet.XORB_LIMIT, own_token=True),
+        Route("POST", f"{cas}/v1/shards", xet.put_shard, xet.SHARD_LIMIT, own_token=True),
+        Route("POST", f"{cas}/v2/shards", xet.put_shard_streaming, xet.SHARD_LIMIT, own_token=True),
+        Route("POST", "/v1/telemetry", xet.telemetry, own_token=True),
+    ]
+
+
 def _file_routes() -> list[Route]:
     found = []
     for repo in ("/{kind}/{ns}/{name}", "/{ns}/{name}"):
@@ -109,22 +152,31 @@ class App:
     Args:
         store: What the Hub keeps.
         hosts: Host names, beside loopback's, under which it may be called.
+        limiter: Counts requests.
     """
 
-    def __init__(self, store: Store, hosts: tuple[str, ...] = ()) -> None:
+    def __init__(self, store: Store, hosts: tuple[str, ...] = (), limiter: Limiter | None = None) -> None:
         self.store = store
         self.signer = Signer(secrets.token_bytes(32))
-        self.extra: dict[str, Any] = {}
+        self.faults = Faults()
+        self._limiter = limiter or Limiter({})
         self._hosts = {*_LOOPBACK, *hosts}
         self._router = Router(routes())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, or fail at it as a fault demands."""
         if scope["type"] != "http":
             raise RuntimeError(f"The embedded Hub speaks HTTP, not {scope['type']}")
-        request = Request(scope, receive)
+        raw_path = scope["raw_path"].decode("ascii", "replace")
+        fault = None if raw_path == FAULTS_PATH else self.faults.strike(scope["method"], raw_path)
+        kind = fault.kind if fault else ""
+        if fault and kind == "delay":
+            await asyncio.sleep(fault.seconds)
+        if kind in ("reset", "close"):
+            await hang_up(scope, receive, reset=kind == "reset")
+            return
         try:
-            response = await self._answer(request)
+            response = own_answer(fault) if fault and kind == "status" else await self._answer(Request(scope, receive))
         except HubError as error:
             response = error_answer(error)
         except ClientDisconnect:
@@ -132,12 +184,21 @@ class App:
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
             response = error_answer(HubError(500, "The embedded Hub failed; its log says why"))
+        self._add_headers(response)
+        log.info("%s %s %d %s", scope["method"], scope["path"], response.status_code, kind)
+        if kind == "lost":
+            await hang_up(scope, receive, reset=False)
+        elif fault and kind in ("truncate", "corrupt"):
+            await send_damaged(fault, response, scope, receive, send)
+        else:
+            await response(scope, receive, send)
+
+    @staticmethod
+    def _add_headers(response: Response) -> None:
         response.headers["X-Request-Id"] = secrets.token_hex(8)
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
         response.headers.setdefault("Referrer-Policy", "same-origin")
-        log.info("%s %s %d", scope["method"], scope["path"], response.status_code)
-        await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         host = request.headers.get("host", "")
@@ -148,19 +209,23 @@ class App:
             query = parse_qs(request.url.query, keep_blank_values=True, max_num_fields=2000)
         except ValueError as error:
             raise HubError(400, "The address is not readable") from error
+        user = None if route.own_token else self._user(request)
+        rate = self._limiter.count(user.name if user else str(request.client and request.client.host), raw_path)
         call = Call(
             store=self.store,
             signer=self.signer,
+            faults=self.faults,
             request=request,
-            user=self._user(request),
+            user=user,
             parameters=parameters,
             query=query,
             base=f"http://{host}",
-            body=await read_body(request, route.limit or 0) if route.limit is not None else io.BytesIO(),
-            extra=self.extra,
+            body=await read_body(request, route.limit) if route.limit is not None else io.BytesIO(),
         )
         with call.body:
-            return await answer(route, call)
+            response = await answer(route, call)
+        response.headers.update(rate)
+        return response
 
     def _check_host(self, host: str) -> None:
         """Refuse other names than loopback's: a page that has its own name point here must get nothing.

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import re
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.events import AliasEvent
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 MAXIMUM_BYTES = 256 * 1024
+MAXIMUM_DEPTH = 40
 RELATIONS = ("adapter", "merge", "quantized", "finetune")
 _LICENSE_WORDS = """
 apache-2.0 mit openrail openrail++ bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0
@@ -75,8 +77,7 @@ def front_matter(text: str) -> dict[str, Any]:
     if len(yaml_text.encode()) > MAXIMUM_BYTES:
         raise CardError(f"The metadata has more than {MAXIMUM_BYTES} bytes")
     try:
-        if any(isinstance(event, AliasEvent) for event in YAML(typ="safe", pure=True).parse(yaml_text)):
-            raise CardError("The metadata uses a YAML alias, which is not accepted")
+        _check_structure(yaml_text)
         value = YAML(typ="safe", pure=True).load(yaml_text)
         value = {} if value is None else _plain(value)
     except (YAMLError, ValueError, RecursionError) as error:
@@ -86,8 +87,20 @@ def front_matter(text: str) -> dict[str, Any]:
     return value
 
 
+def _check_structure(yaml_text: str) -> None:
+    """Refuse, while it is read, what could grow or nest without bound."""
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(yaml_text):
+        if isinstance(event, AliasEvent):
+            raise CardError("The metadata uses a YAML alias, which is not accepted")
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
+        if depth > MAXIMUM_DEPTH:
+            raise CardError(f"The metadata is nested more than {MAXIMUM_DEPTH} deep")
+
+
+@functools.lru_cache(maxsize=512)
 def lenient_front_matter(text: str | None) -> dict[str, Any]:
-    """Return the front matter of a card, or nothing if it cannot be read."""
+    """Return the front matter of a card, or nothing if it cannot be read. The answer is shared: not to be changed."""
     try:
         return front_matter(text) if text else {}
     except CardError:

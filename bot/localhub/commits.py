@@ -25,6 +25,9 @@ from bot.localhub.repository import Changes, Person, Repository
 REGULAR_LIMIT = 10 * 1024 * 1024
 """Bytes from which a file cannot be kept in git itself."""
 
+LINE_LIMIT = 2 * REGULAR_LIMIT
+"""Bytes that a line of a commit request may have: a file in base64, its path, and some room."""
+
 
 @dataclass
 class Plan:

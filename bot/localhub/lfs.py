@@ -114,9 +114,9 @@ class Signer:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def sign(self, *parts: object) -> str:
-        """Return expiry and signature for these parts of a link."""
-        expiry = int(time.time()) + _LIFE
+    def sign(self, *parts: object, life: int = _LIFE) -> str:
+        """Return expiry and signature for these parts of a link, good for ``life`` seconds."""
+        expiry = int(time.time()) + life
         return f"{expiry}-{self._digest(expiry, parts)}"
 
     def check(self, signature: str, *parts: object) -> None:

@@ -17,6 +17,8 @@ from bot.localhub import durable
 from bot.localhub.app import App
 from bot.localhub.clock import Clock
 from bot.localhub.errors import HubError
+from bot.localhub.faults import Protocol
+from bot.localhub.limits import Limiter, parse
 from bot.localhub.store import DEFAULT_USER, Store
 
 
@@ -32,6 +34,7 @@ class Settings:
         users: Further users, each ``name`` or ``name:read``.
         log: Whether to log requests on stderr.
         fast_clock: Whether every write gets a second of its own.
+        rate_limits: Each ``BUCKET=COUNT/SECONDS``.
     """
 
     folder: Path
@@ -41,6 +44,7 @@ class Settings:
     users: tuple[str, ...] = ()
     log: bool = False
     fast_clock: bool = False
+    rate_limits: tuple[str, ...] = ()
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -89,6 +93,7 @@ def serve(settings: Settings) -> None:
         HubError: The folder or the address cannot be used.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if settings.log else logging.ERROR)
+    limiter = Limiter(dict(parse(text) for text in settings.rate_limits))
     bound = listen(settings.host, settings.port)
     store = Store(settings.folder, Clock(settings.fast_clock), settings.users)
     port = bound.getsockname()[1]
@@ -100,10 +105,10 @@ def serve(settings: Settings) -> None:
         "token_file": str(store.token_file),
     }
     config = uvicorn.Config(
-        App(store, (name,)),
+        App(store, (name,), limiter),
         log_config=None,
         access_log=False,
-        http="h11",
+        http=Protocol,
         ws="none",
         lifespan="off",
         timeout_keep_alive=75,

@@ -11,7 +11,7 @@ import json
 import re
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from bot.localhub import clock
 from bot.localhub.errors import HubError, bad_request
+from bot.localhub.faults import Faults
 from bot.localhub.lfs import Signer
 from bot.localhub.repository import Repository
 from bot.localhub.store import Store, User
@@ -48,18 +49,18 @@ class Call:
         query: The query, each key with all its values.
         base: Scheme and host as the client named them.
         body: The request's body, at its beginning.
-        extra: State of the running server that some handlers need.
+        faults: The failures that this Hub is asked to have.
     """
 
     store: Store
     signer: Signer
+    faults: Faults
     request: Request
     user: User | None
     parameters: dict[str, str]
     query: dict[str, list[str]]
     base: str
     body: IO[bytes]
-    extra: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> str:
         return self.parameters[name]
@@ -113,6 +114,18 @@ class Call:
         if not isinstance(value, dict):
             raise bad_request("The body is no JSON object")
         return value
+
+    def lines(self, limit: int) -> Iterator[bytes]:
+        """Yield the lines of the body.
+
+        Raises:
+            HubError: 413 for a line of more than ``limit`` bytes.
+        """
+        self.body.seek(0)
+        while line := self.body.readline(limit + 1):
+            if len(line) > limit:
+                raise HubError(413, f"A line of the body may have {limit} bytes")
+            yield line
 
     def form(self) -> dict[str, list[str]]:
         """Return the body as a form, each key with all its values."""
@@ -199,12 +212,14 @@ class Route:
         pattern: The path, with ``{name}`` for one segment, ``{rev}`` for a revision, ``{path*}`` for the rest.
         handler: What answers.
         limit: Largest body in bytes; None leaves the body to the handler, which is then a coroutine.
+        own_token: The handler reads the Authorization header itself; it holds no user's token.
     """
 
     method: str
     pattern: str
     handler: Handler
     limit: int | None = SMALL_BODY
+    own_token: bool = False
 
     def compiled(self) -> re.Pattern[str]:
         """Return the regular expression for the undecoded path."""

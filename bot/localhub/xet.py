@@ -1,0 +1,331 @@
+"""The least that a Xet storage server has to do, so that the stock client uploads without any setting.
+
+A client cuts files into chunks, packs chunks into xorbs, and describes files by the chunks that make them in a shard.
+Here xorbs are kept as they come; each file that a shard describes is put together at once, checked against its sha256,
+and kept as a large file like any other. Downloads are plain HTTP. The formats are those of
+https://huggingface.co/docs/xet (xorb, shard, api).
+
+hf_xet remembers for each storage address what it has sent there. The address therefore carries this Hub's own name,
+lest a new Hub at an old address be told to use what it never got.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from starlette.responses import Response
+
+from bot.localhub import durable, lfs
+from bot.localhub.errors import HubError, bad_request
+from bot.localhub.repository import Repository
+from bot.localhub.web import Call, json_answer
+
+XORB_LIMIT = 96 * 1024 * 1024
+SHARD_LIMIT = 256 * 1024 * 1024
+_TOKEN_LIFE = 3600
+_MAXIMUM_CHUNK = 16 * 1024 * 1024
+_HEADER = struct.Struct("<32sQQ")
+_FILE = struct.Struct("<32sII8x")
+_TERM = struct.Struct("<32sIIII")
+_SHA = struct.Struct("<32s16x")
+_BOOKEND = b"\xff" * 32
+_WITH_VERIFICATION, _WITH_METADATA = 1 << 31, 1 << 30
+_HEADER_VERSION = 2
+
+
+def hash_text(raw: bytes) -> str:
+    """Return a Xet hash as text: each 8-byte word is stored in little-endian order."""
+    return "".join(raw[start : start + 8][::-1].hex() for start in range(0, 32, 8))
+
+
+# ------------------------------------------------------------------------------------------------------ xorbs
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Where a chunk lies in a xorb: offset and length in bytes of its packed data, its packing, its plain length."""
+
+    offset: int
+    packed: int
+    scheme: int
+    length: int
+
+
+def read_chunks(file: IO[bytes]) -> list[Chunk]:
+    """Return the chunks of a xorb.
+
+    Raises:
+        HubError: 400 if the xorb is malformed.
+    """
+    size = file.seek(0, os.SEEK_END)
+    chunks: list[Chunk] = []
+    position = 0
+    while position + 8 <= size:
+        file.seek(position)
+        head = file.read(8)
+        if chunks and head.startswith(b"XETBLOB"):
+            break
+        packed, length = int.from_bytes(head[1:4], "little"), int.from_bytes(head[5:8], "little")
+        if head[0] != 0 or head[4] > 2 or not 0 < length <= _MAXIMUM_CHUNK or position + 8 + packed > size:
+            raise bad_request("The xorb is malformed")
+        chunks.append(Chunk(position + 8, packed, head[4], length))
+        position += 8 + packed
+    if not chunks:
+        raise bad_request("The xorb is empty")
+    return chunks
+
+
+@functools.lru_cache(maxsize=256)
+def _known_chunks(path: str, modified: int) -> tuple[Chunk, ...]:
+    with Path(path).open("rb") as file:
+        return tuple(read_chunks(file))
+
+
+def unpack(data: bytes, scheme: int, length: int) -> bytes:
+    """Return a chunk's plain bytes.
+
+    Args:
+        data: The packed bytes.
+        scheme: 0 as it is, 1 LZ4 frame, 2 bytes grouped by their place in four-byte words, then LZ4 frame.
+        length: The plain length in bytes.
+
+    Raises:
+        HubError: 400 if the data does not give that many bytes.
+    """
+    if scheme == 0:
+        plain = data
+    else:
+        import lz4.frame  # type: ignore[import-untyped]
+
+        decompressor = lz4.frame.LZ4FrameDecompressor()
+        try:
+            plain = decompressor.decompress(data, max_length=length + 1)
+        except RuntimeError as error:
+            raise bad_request("A chunk is not LZ4") from error
+        if scheme == 2:
+            plain = ungroup(plain)
+    if len(plain) != length:
+        raise bad_request("A chunk has another length than its head says")
+    return plain
+
+
+def ungroup(grouped: bytes) -> bytes:
+    """Undo the grouping of bytes by their place in four-byte words; the first groups hold what is over."""
+    plain = bytearray(len(grouped))
+    start = 0
+    for place in range(4):
+        count = (len(grouped) - place + 3) // 4
+        plain[place::4] = grouped[start : start + count]
+        start += count
+    return bytes(plain)
+
+
+# ------------------------------------------------------------------------------------------------------ shards
+
+
+@dataclass(frozen=True)
+class Term:
+    """A run of chunks of one xorb: its name, first chunk, chunk after the last, and plain bytes."""
+
+    xorb: str
+    first: int
+    end: int
+    length: int
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file of a shard: its sha256 and the terms that make it."""
+
+    sha256: str
+    terms: tuple[Term, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole file."""
+        return sum(term.length for term in self.terms)
+
+
+def read_shard(content: bytes) -> list[FileInfo]:
+    """Return the files that a shard describes.
+
+    Raises:
+        HubError: 400 if it is malformed, or a file carries no sha256.
+    """
+    try:
+        return list(_read_files(content))
+    except struct.error as error:
+        raise bad_request("The shard ends too early") from error
+
+
+def _read_files(content: bytes) -> Iterator[FileInfo]:
+    _, version, _ = _HEADER.unpack_from(content, 0)
+    if version != _HEADER_VERSION:
+        raise bad_request(f"Shards of version {version} are unknown here")
+    position = _HEADER.size
+    while True:
+        name, flags, count = _FILE.unpack_from(content, position)
+        position += _FILE.size
+        if name == _BOOKEND:
+            return
+        terms = []
+        for _ in range(count):
+            xorb, _, length, first, end = _TERM.unpack_from(content, position)
+            terms.append(Term(hash_text(xorb), first, end, length))
+            position += _TERM.size
+        if flags & _WITH_VERIFICATION:
+            position += _TERM.size * count
+        if not flags & _WITH_METADATA:
+            raise bad_request("A file of the shard has no sha256")
+        (sha,) = _SHA.unpack_from(content, position)
+        position += _SHA.size
+        yield FileInfo(hash_text(sha), tuple(terms))
+
+
+class Xorbs:
+    """The xorbs that a Hub keeps.
+
+    Args:
+        folder: Where.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, name: str) -> Path:
+        """Return where a xorb is, or would be."""
+        if not re.fullmatch(r"[0-9a-f]{64}", name):
+            raise bad_request("Not the hash of a xorb")
+        return self._folder / name[:2] / name
+
+    def put(self, name: str, content: IO[bytes]) -> bool:
+        """Keep a xorb; what was there under its name is replaced. Return whether it was new.
+
+        Raises:
+            HubError: 400 if it is malformed.
+        """
+        read_chunks(content)
+        path = self.path(name)
+        new = not path.exists()
+        content.seek(0)
+        durable.write_bytes(path, content.read())
+        return new
+
+    def pieces(self, term: Term) -> Iterator[bytes]:
+        """Yield the plain chunks of a term.
+
+        Raises:
+            HubError: 400 if the xorb is unknown or shorter.
+        """
+        path = self.path(term.xorb)
+        try:
+            chunks = _known_chunks(str(path), path.stat().st_mtime_ns)
+        except FileNotFoundError:
+            raise bad_request(f"The xorb {term.xorb} was never sent") from None
+        if not term.first <= term.end <= len(chunks):
+            raise bad_request(f"The xorb {term.xorb} has {len(chunks)} chunks")
+        with path.open("rb") as file:
+            for chunk in chunks[term.first : term.end]:
+                file.seek(chunk.offset)
+                yield unpack(file.read(chunk.packed), chunk.scheme, chunk.length)
+
+    def rebuild(self, repository: Repository, info: FileInfo) -> None:
+        """Put a file together and give it to a repository as a large file.
+
+        Raises:
+            HubError: 400 if chunks are missing, or the sha256 is another.
+        """
+        if lfs.stored_size(repository, info.sha256) is not None:
+            return
+        receiver = lfs.Receiver(repository, info.sha256, info.size)
+        try:
+            for term in info.terms:
+                for piece in self.pieces(term):
+                    receiver.write(piece)
+            receiver.finish()
+        finally:
+            receiver.discard()
+
+
+# ------------------------------------------------------------------------------------------------------ the API
+
+
+def write_token(call: Call) -> Response:
+    """``GET .../xet-write-token/{rev}``: where to send chunks, and the token that is good there for an hour."""
+    call.writer()
+    repository = call.repository()
+    expiry = int(time.time()) + _TOKEN_LIFE
+    where = f"{repository.kind}/{repository.repo_id}"
+    token = f"{where}:{call.signer.sign('xet', where, life=_TOKEN_LIFE)}"
+    url = f"{call.base}/cas/{call.store.instance}"
+    headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(expiry)}
+    return json_answer({"casUrl": url, "accessToken": token, "exp": expiry}, headers=headers)
+
+
+def _bearer_repository(call: Call) -> Repository:
+    """Return the repository for which the request's storage token was given out."""
+    where, _, signature = call.header("Authorization").removeprefix("Bearer ").rpartition(":")
+    try:
+        call.signer.check(signature, "xet", where)
+    except HubError:
+        raise HubError(401, "The storage token is not valid, or not any more") from None
+    kind, _, repo_id = where.partition("/")
+    return call.store.repository(kind, repo_id)
+
+
+def _xorbs(call: Call) -> Xorbs:
+    if call["instance"] != call.store.instance:
+        raise HubError(404, "This is another Hub")
+    return Xorbs(call.store.folder / "xorbs")
+
+
+def no_chunk(call: Call) -> Response:
+    """``GET /v1/chunks/...``: no chunk is known to be here already."""
+    _bearer_repository(call)
+    raise HubError(404, "The chunk is not tracked")
+
+
+def no_grant(call: Call) -> Response:
+    """``POST /v1/xorb-grants/...``: xorbs are posted here, nowhere else."""
+    _bearer_repository(call)
+    raise HubError(404, "There are no grants here")
+
+
+def put_xorb(call: Call) -> Response:
+    """``POST /v1/xorbs/default/{hash}``."""
+    _bearer_repository(call)
+    return json_answer({"was_inserted": _xorbs(call).put(call["hash"], call.body)})
+
+
+def _register(call: Call) -> None:
+    repository = _bearer_repository(call)
+    xorbs = _xorbs(call)
+    for info in read_shard(call.body.read()):
+        xorbs.rebuild(repository, info)
+
+
+def put_shard(call: Call) -> Response:
+    """``POST /v1/shards``."""
+    _register(call)
+    return json_answer({"result": 1})
+
+
+def put_shard_streaming(call: Call) -> Response:
+    """``POST /v2/shards``: as version 1, answered as one line of newline-delimited JSON."""
+    _register(call)
+    line: dict[str, Any] = {"type": "result", "result": 1}
+    return Response(json.dumps(line) + "\n", media_type="application/x-ndjson")
+
+
+def telemetry(call: Call) -> Response:
+    """``POST /v1/telemetry``: taken and forgotten."""
+    return Response(status_code=204)
