@@ -226,7 +226,9 @@ def _download(archive: Archive, target: Path) -> None:
                 shutil.copyfileobj(answer, file)
             return
         except (PackageError, OSError) as error:
-            problems.append(f"{_without_password(index)}: {getattr(error, 'reason', error)}")
+            # A URLError wraps what matters; an HTTPError, which is one, states its code itself.
+            why = error.reason if type(error) is urllib.error.URLError else error
+            problems.append(f"{_without_password(index)}: {why}")
     raise PackageError(f"{archive.filename} of {archive} is not to be had. " + " ".join(problems))
 
 
