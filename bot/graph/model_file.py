@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bot.errors import StepError, UpstreamError
 from bot.graph import wire
-from bot.graph.tensors import DTYPES, FLOAT, FLOAT16, dtype_name, to_float16
+from bot.graph.tensors import DTYPES, FLOAT, FLOAT16, dtype_name
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
@@ -76,20 +76,6 @@ class FilePayload:
         if data.size != self.length:
             raise UpstreamError("became shorter while it was read.", where=str(self.path))
         return data
-
-
-@dataclass(frozen=True)
-class HalfPayload:
-    """float32 contents, rounded to float16 when they are asked for."""
-
-    source: Payload
-
-    @property
-    def length(self) -> int:
-        return self.source.length // 2
-
-    def read(self) -> NDArray[np.uint8]:
-        return to_float16(self.source.read().view("<f4")).view(np.uint8)
 
 
 @dataclass

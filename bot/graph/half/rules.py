@@ -1,0 +1,141 @@
+"""What is known of single operators, beyond what their definitions say of types."""
+
+from __future__ import annotations
+
+KEPT: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "Bernoulli",
+            "EyeLike",
+            "Multinomial",
+            "RandomNormal",
+            "RandomNormalLike",
+            "RandomUniform",
+            "RandomUniformLike",
+        ),
+        "its result's dtype is its own affair",
+    ),
+    **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool", "AffineGrid"), "coordinates need more than eleven bits"),
+    "CumSum": "a running sum needs more than eleven bits",
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "quantisation scales stay as they were calibrated"),
+    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix", "Det"), "runtimes have no float16 kernel for it"),
+}
+"""Operators that stay float32 although their definition allows float16, and why."""
+
+SLOTS_IN_FLOAT: dict[str, frozenset[int]] = {"Resize": frozenset({1, 2}), "Dropout": frozenset({1})}
+"""Inputs that stay float32 on a node in float16: small, and runtimes read them as float32."""
+
+NESTED = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+"""Operators with graphs of their own. What goes into and out of those graphs keeps its dtype, but for If's results."""
+
+MOVES = frozenset(
+    {
+        "Compress",
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Identity",
+        "Reshape",
+        "ReverseSequence",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Trilu",
+        "Unsqueeze",
+    }
+)
+"""Operators that move values and compute nothing."""
+
+TABLE_LOOKUPS = frozenset({"Gather"})
+"""Movers whose first input, where it is a constant, is a table of parameters of their own."""
+
+READS_ANY = frozenset({"Shape", "Size", "NonZero"})
+"""Operators whose answer does not depend on the dtype of what they read. So is Cast."""
+
+CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN"})
+"""Operators that read large weights. One that is beyond float16's range says nothing of their results."""
+
+INTEGER_ARITHMETIC = MOVES | frozenset(
+    {
+        "Abs",
+        "Add",
+        "Ceil",
+        "Clip",
+        "Cos",
+        "Div",
+        "Einsum",
+        "Exp",
+        "Floor",
+        "Log",
+        "MatMul",
+        "Max",
+        "Min",
+        "Mod",
+        "Mul",
+        "Neg",
+        "Not",
+        "Pow",
+        "Range",
+        "Reciprocal",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceSum",
+        "Round",
+        "ScatterND",
+        "Sin",
+        "Sqrt",
+        "Sub",
+        "Sum",
+        "Where",
+    }
+)
+"""Operators that compute positions, angles, sizes and masks. On nothing but integers they stay float32: a position of
+2049 or an angle of 1000 radians has no float16."""
+
+SMALL_CONSTANT = 4096
+"""Elements up to which a constant may be a table of positions rather than a layer's weights."""
+
+MASK_CARRIERS = MOVES | frozenset({"Add", "Cast", "ConstantOfShape", "Max", "Min", "Mul", "Sub", "Where"})
+"""Operators that a mask passes on its way to a softmax."""
+
+SOFTMAXES = frozenset({"LogSoftmax", "Softmax"})
+
+ATTENTIONS = frozenset({"Attention"})
+"""Operators with a softmax inside, whose mask is any input but the first three."""
+
+BOUNDED = frozenset(
+    {
+        "Clip",
+        "Cos",
+        "GroupNormalization",
+        "HardSigmoid",
+        "Hardmax",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "LpNormalization",
+        "Log",
+        "MeanVarianceNormalization",
+        "RMSNormalization",
+        "Sigmoid",
+        "Sign",
+        "Sin",
+        "Softmax",
+        "Softsign",
+        "Tanh",
+    }
+)
+"""Operators whose results are within float16's range, whatever they read."""
+
+COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+REDUCTIONS_OF_SQUARES = frozenset({"ReduceMean", "ReduceSum", "GlobalAveragePool"})
+ROOT_PATH = MOVES | frozenset({"Add", "Clip", "Max", "Pow", "Reciprocal", "Sqrt", "Mul", "Div", "Cast"})
+"""Operators between the mean of squares and what is divided by its root."""
