@@ -37,7 +37,7 @@ FEW = 8
 """A living group of many levels that is left with no more than so many values is dead."""
 
 GAP = 100.0
-"""Channels whose largest magnitudes are further apart than this factor belong to different groups."""
+"""Channels whose largest magnitudes are further apart than this factor may belong to different groups."""
 
 FAINT = 1e-5
 """A group fainter than this share of its output's largest value is not judged."""
@@ -112,12 +112,21 @@ def _samples(pair: Pair) -> tuple[Floats, Floats]:
 
 
 def _groups(magnitudes: Floats) -> list[NDArray[np.int64]]:
-    """Channels of like magnitude: sorted by it, and parted wherever it jumps by more than the gap."""
+    """Channels of like magnitude, as stretches of the axis.
+
+    Sorted by magnitude, the channels are parted wherever it jumps by more than the gap. Parts that lie among each other
+    along the axis are one group all the same: they are the classes of one head, of which some occur and some do not.
+    """
     order = np.argsort(-magnitudes, kind="stable")
     falling = magnitudes[order]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        jumps = np.flatnonzero(falling[:-1] > GAP * falling[1:]) + 1
-    return [np.sort(part) for part in np.split(order, jumps)]
+    jumps = np.flatnonzero(falling[:-1] > GAP * falling[1:]) + 1
+    groups: list[NDArray[np.int64]] = []
+    for part in sorted(np.split(order, jumps), key=min):
+        if groups and part.min() < groups[-1].max():
+            groups[-1] = np.concatenate([groups[-1], part])
+        else:
+            groups.append(part)
+    return [np.sort(group) for group in groups]
 
 
 def _bounds(group: Floats) -> tuple[float, float]:
@@ -157,8 +166,8 @@ def _loss(what: str, source: Floats, candidate: Floats, bounds: tuple[float, flo
     if count >= FEW and lost >= LOST_SHARE:
         share = float((candidate == 0).mean())
         problem = (
-            f"{lost:.1%} of the values that matter became exactly zero; {share:.1%} of all are zero "
-            f"where the source has {float((source == 0).mean()):.1%}, and {left} distinct values are left"
+            f"{lost:.1%} of the values that matter became exactly zero; {share:.2%} of all are zero "
+            f"where the source has {float((source == 0).mean()):.2%}, and {left} distinct values are left"
         )
     elif left <= min(max(levels // 16, 1), FEW) and levels >= 2 * FEW:
         problem = f"{left} distinct values are left of at least {levels}"
@@ -178,6 +187,4 @@ def _clipped(source: Floats, candidate: Floats, margin: float) -> float:
 def _channels(channels: NDArray[np.int64]) -> str:
     if len(channels) == 1:
         return f"channel {channels[0]}"
-    if int(channels[-1]) - int(channels[0]) + 1 == len(channels):
-        return f"channels {channels[0]} to {channels[-1]}"
-    return f"{len(channels)} channels from {channels[0]} to {channels[-1]}"
+    return f"channels {channels[0]} to {channels[-1]}"

@@ -15,12 +15,18 @@ from bot.errors import StepError
 from bot.measure.arrays import Array
 from bot.measure.check import Check, failed, passed
 from bot.measure.sessions import fixed_batch, inputs_of, run_once
-from bot.measure.tolerance import largest_difference, tolerance
 
 RULE = "dynamic axes"
 
 WANTED = 2
 """Other sizes at which each axis is exercised."""
+
+SAMPLES = 8
+"""So many samples at their own size tell how far the two are apart anyway."""
+
+FACTOR = 4.0
+FLOOR = 0.02
+"""At another size the two may be four times as far apart, and by 2 % of the answers' own variation in any case."""
 
 _STEPS = (64, 32, 16, 8, 1, -1, -8, -16, -32)
 
@@ -36,8 +42,11 @@ def check_dynamic_axes(source: Any, candidate: Any, feeds: dict[str, Array]) -> 
     axes = dynamic_axes(candidate)
     if not axes:
         return passed(RULE, "no axis is declared dynamic", 0.0)
-    base = _sized(feeds, {}, {}, fixed_batch(candidate) or 1)
-    ordinary = _apart(run_once(source, base), run_once(candidate, base))
+    rows = fixed_batch(candidate)
+    several = _sized(feeds, {}, {}, rows or min(SAMPLES, *(len(array) for array in feeds.values())))
+    expected, answers = run_once(source, several), run_once(candidate, several)
+    ordinary = {name: distance(values, answers[name]) for name, values in expected.items() if name in answers}
+    base = _sized(feeds, {}, {}, rows or 1)
     worst = 0.0
     exercised: list[str] = []
     barren: list[str] = []
@@ -119,19 +128,41 @@ def _try(source: Any, candidate: Any, feeds: dict[str, Array], ordinary: dict[st
         if name not in answers or answers[name].shape != values.shape:
             shape = list(answers[name].shape) if name in answers else "none"
             return float("inf"), f"{name} has shape {shape} instead of {list(values.shape)}"
-        allowed = tolerance(values, ordinary.get(name, 0.0))
-        difference = largest_difference(values, answers[name])
-        share = difference / allowed if allowed else float(difference > 0)
+        apart = distance(values, answers[name])
+        share = apart / (FACTOR * ordinary.get(name, 0.0) + FLOOR)
         worst = max(worst, share)
         if share > 1:
-            return share, f"{name} differs from the source by {difference:.3g}, {share:.3g} times what is tolerated"
+            usual = ordinary.get(name, 0.0)
+            return share, f"{name} is {apart:.1%} of its variation away from the source, and {usual:.1%} elsewhere"
     return worst, ""
 
 
-def _apart(source: dict[str, Array], candidate: dict[str, Array]) -> dict[str, float]:
-    """Per output, how far the two are apart at the ordinary sizes; nothing where that cannot be told."""
-    apart = {name: largest_difference(values, candidate[name]) for name, values in source.items() if name in candidate}
-    return {name: value for name, value in apart.items() if np.isfinite(value)}
+def distance(source: Array, candidate: Array) -> float:
+    """How far the candidate is from the source on the worst sample, as a share of how much the source's answers vary.
+
+    Args:
+        source: The source's answers, one row per sample.
+        candidate: The candidate's, of the same shape.
+
+    Returns:
+        Per row, the Euclidean norm of the difference divided by that of the row without its mean; the largest of them.
+        Infinite where shapes differ, or only one of two values is finite.
+    """
+    if source.shape != candidate.shape:
+        return float("inf")
+    first, second = np.asarray(source, np.float64), np.asarray(candidate, np.float64)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    if not (same | (np.isfinite(first) & np.isfinite(second))).all():
+        return float("inf")
+    rows = len(first) if first.ndim > 1 else 1
+    apart = np.abs(np.where(same, 0.0, second) - np.where(same, 0.0, first)).reshape(rows, -1)
+    values = np.where(np.isfinite(first), first, 0.0).reshape(rows, -1)
+    sizes = np.linalg.norm(values, axis=1)
+    spread = np.linalg.norm(values - values.mean(axis=1, keepdims=True), axis=1)
+    # An answer of one number has no variation of its own; how it varies between samples, or its size, has to do.
+    spread = np.maximum(np.maximum(spread, values.std()), 1e-3 * sizes)
+    norms = np.linalg.norm(apart, axis=1)
+    return float(np.divide(norms, spread, out=np.where(norms > 0, np.inf, 0.0), where=spread > 0).max(initial=0.0))
 
 
 def _shapes(feeds: dict[str, Array]) -> str:

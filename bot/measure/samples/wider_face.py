@@ -62,11 +62,11 @@ def parse_annotations(lines: Iterable[str], where: str = "") -> Iterator[tuple[s
         number, line = next(numbered, (number + 1, ""))
         if not (line.isascii() and line.isdigit()):
             raise UpstreamError("the number of faces was expected", where=f"{where}:{number}")
-        faces = []
-        for _ in range(max(int(line), 1)):
-            face_number, text = next(numbered, (number + 1, ""))
-            faces.append(_parse_face(text, f"{where}:{face_number}"))
-        yield path, faces if int(line) else []
+        count, faces = int(line), []
+        for _ in range(max(count, 1)):
+            number, text = next(numbered, (number + 1, ""))
+            faces.append(_parse_face(text, f"{where}:{number}"))
+        yield path, faces if count else []
 
 
 def _parse_face(line: str, where: str) -> Face:
