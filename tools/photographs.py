@@ -129,14 +129,15 @@ def _picture(pin: dict[str, Any], path: Path) -> Picture:
 def fill_up(originals: list[Picture], faces: int, minimum_px: int) -> list[Picture]:
     """The originals, and as many altered copies of them as it takes to have a number of usable faces."""
     pictures, have = list(originals), sum(picture.usable(minimum_px) for picture in originals)
+    if have >= faces:
+        return pictures
+    bases = [_scaled(original, LONGEST_SIDE_OF_A_COPY) for original in originals if original.usable(minimum_px)]
     for number, alteration in enumerate(ALTERATIONS, start=1):
-        for original in originals:
+        for base in bases:
             if have >= faces:
                 return pictures
-            if original.usable(minimum_px):
-                copy = _altered(original, number, **alteration)
-                pictures.append(copy)
-                have += copy.usable(minimum_px)
+            pictures.append(_altered(base, number, **alteration))
+            have += pictures[-1].usable(minimum_px)
     return pictures
 
 
@@ -204,37 +205,36 @@ def _write_zip(path: Path, members: dict[str, bytes]) -> None:
 def small_copies(originals: Iterable[Picture]) -> Iterator[Picture]:
     """Copies of the larger pictures, so small that most faces in them are below `SMALL_FACE_PX`."""
     for original in originals:
-        picture = _open(original)
-        if max(picture.size) > LONGEST_SIDE_OF_A_COPY and original.faces:
-            yield _scaled(original, picture, LONGEST_SIDE_OF_A_SMALL_COPY, f"{original.name}-small", "small")
+        if original.faces and max(_open(original).size) > LONGEST_SIDE_OF_A_COPY:
+            small = _scaled(original, LONGEST_SIDE_OF_A_SMALL_COPY)
+            yield replace(small, name=f"{original.name}-small", kind="jpg", data=_jpeg(_open(small)), event="small")
 
 
 def _altered(
-    original: Picture, number: int, mirrored: bool, brightness: float, tint: tuple[float, float, float]
+    base: Picture, number: int, mirrored: bool, brightness: float, tint: tuple[float, float, float]
 ) -> Picture:
     from PIL import ImageOps
 
-    picture = _open(original)
-    faces = original.faces
+    picture = _open(base)
+    faces = base.faces
     if mirrored:
         picture = ImageOps.mirror(picture)
         faces = tuple(
             replace(f, bbox=(picture.width - f.bbox[0] - f.bbox[2], f.bbox[1], f.bbox[2], f.bbox[3])) for f in faces
         )
     table = [min(255, round(value * brightness * channel)) for channel in tint for value in range(256)]
-    picture = picture.point(table)
-    name = f"{original.name}-{number}"
-    return _scaled(replace(original, faces=faces), picture, LONGEST_SIDE_OF_A_COPY, name, "altered")
+    return Picture(f"{base.name}-{number}", "jpg", _jpeg(picture.point(table)), faces, "altered")
 
 
-def _scaled(original: Picture, picture: Image.Image, longest_side: int, name: str, event: str) -> Picture:
-    """A JPEG of the picture, made smaller if it is larger than that, with the original's faces at their new places."""
+def _scaled(original: Picture, longest_side: int) -> Picture:
+    """The picture, smaller if a side is longer than that; without loss, and with its faces at their new places."""
+    picture = _open(original)
     scale = min(1.0, longest_side / max(picture.size))
-    size = (round(picture.width * scale), round(picture.height * scale))
-    if scale < 1:
-        picture = picture.resize(size)
+    picture = picture.resize((round(picture.width * scale), round(picture.height * scale)))
     faces = tuple(replace(face, bbox=tuple(round(value * scale) for value in face.bbox)) for face in original.faces)
-    return Picture(name, "jpg", _jpeg(picture), faces, event)
+    buffer = io.BytesIO()
+    picture.save(buffer, "BMP")
+    return replace(original, kind="bmp", data=buffer.getvalue(), faces=faces)
 
 
 def _open(picture: Picture) -> Image.Image:
