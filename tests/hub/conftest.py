@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from hub_cases import QUICK, new_repo_name
 from hub_server import HubServer, start_hub
 
+from bot.hub import session
 from bot.hub.client import Hub
 
 
@@ -34,6 +35,8 @@ def hub(server: HubServer) -> Hub:
 @pytest.fixture
 def as_user(server: HubServer) -> Callable[[str], Any]:
     """The unmodified client, as one of the Hub's users."""
+    for token in server.tokens.values():
+        session.admit(server.endpoint, token, QUICK)  # this process speaks for all of them
     return server.api
 
 

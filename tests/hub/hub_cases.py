@@ -41,6 +41,9 @@ def sha256(data: bytes) -> str:
 
 def artifact(name: str, file: str, data: bytes, *, frozen: bool = False) -> Artifact:
     tensor = TensorSignature(name="x", dtype="float32", shape=("n", 4))
+    signature = Signature(
+        inputs=(tensor,), outputs=(tensor,), opsets={"ai.onnx": 18}, ir_version=10, minimum_runtime="1.17"
+    )
     return Artifact(
         name=name,
         file=file,
