@@ -248,6 +248,7 @@ class _Writer:
         self.constants: dict[str, list[int]] = {}
         self.types: GraphTypes
         self.unrounded: dict[str, str] = {}
+        self.waiting: dict[str, Any] = {}
 
     def main(self, graph: Any, types: GraphTypes) -> None:
         """Rewrite the main graph, whose inputs and outputs keep their names and types."""
@@ -283,8 +284,8 @@ class _Writer:
     def _graph(
         self, graph: Any, types: GraphTypes, before: list[Any], after: list[Any], fed: set[str], *, top: bool = False
     ) -> None:
-        outer, outer_types = self.nodes, getattr(self, "types", types)
-        self.nodes, self.types = before, types
+        outer = self.nodes, getattr(self, "types", types), self.waiting
+        self.nodes, self.types, self.waiting = before, types, {}
         for sparse in graph.sparse_initializer:
             if sparse.values.data_type == HALF:
                 raise NotEmulatedError(f"sparse constant {sparse.values.name!r} in half precision")
@@ -292,11 +293,12 @@ class _Writer:
             self._initializer(tensor, fed, top)
         for index, node in enumerate(graph.node):
             self._node(node, index, types, top)
+        self._widen_weights({name for node in after for name in node.input} | {value.name for value in graph.output})
         self.nodes += after
         del graph.node[:]
         graph.node.extend(self.nodes)
         del graph.value_info[:]
-        self.nodes, self.types = outer, outer_types
+        self.nodes, self.types, self.waiting = outer
 
     def _initializer(self, tensor: Any, fed: set[str], top: bool) -> None:
         self._remember(tensor.name, tensor)
@@ -312,7 +314,12 @@ class _Writer:
             tensor.CopyFrom(_as_float(tensor))
             return
         tensor.name = self._fresh(f"{name}/float16")
-        self.nodes.append(_node("Cast", [tensor.name], [name], to=FLOAT))
+        self.waiting[name] = _node("Cast", [tensor.name], [name], to=FLOAT)
+
+    def _widen_weights(self, read: Iterable[str]) -> None:
+        """Cast the large constants that are read for the first time: no earlier, so that few are wide at a time."""
+        for name in sorted(self.waiting.keys() & set(read)):
+            self.nodes.append(self.waiting.pop(name))
 
     def _remember(self, name: str, tensor: Any) -> None:
         import onnx
@@ -324,7 +331,9 @@ class _Writer:
 
     def _node(self, node: Any, index: int, types: GraphTypes, top: bool) -> None:
         scope = types.scope
-        inputs = tuple(name for name in sorted(_reads(node)) if _is_float(scope.get(name)))
+        reads = _reads(node)
+        self._widen_weights(reads)
+        inputs = tuple(name for name in sorted(reads) if _is_float(scope.get(name)))
         outputs = tuple(name for name in node.output if _is_float(scope.get(name)))
         self.unrounded = {}
         exact = self._write(node, index, types)

@@ -115,6 +115,8 @@ def _session(path: Path, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     # Off, so that no fusion takes a rounding between two nodes away and no weight is widened when the file loads.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # In the order of the file, where what watches a value stands beside it: the value need not wait for the end.
+    options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
     try:

@@ -7,7 +7,7 @@ over the value and is not finite if the value is not. Where one is not, a second
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Overflow:
         node: The node's name.
         op: Its operator; `Initializer` for a constant of the file.
         values: How many values are infinite or NaN.
-        peak: The largest finite or infinite magnitude before rounding, None if that is infinite or NaN itself.
+        peak: The largest magnitude before rounding; None if that is infinite or NaN itself, or is not known.
         inside: Whether it happened inside the kernel, whose result may be finite again.
     """
 
@@ -44,38 +44,72 @@ class Probe:
 
 def watch(graph: Any, done: Rewritten) -> Probe:
     """Add an output per value that a node of the main graph makes anew: a scalar that is finite if the value is."""
-    outputs: dict[str, str] = {}
-    for value in _watched(done.steps):
-        outputs[value] = _add_output(graph, f"watch/{len(outputs)}", "ReduceSumSquare", value)
-    return Probe(outputs)
+    watched = {value: f"watch/{index}" for index, value in enumerate(_watched(done.steps))}
+    nodes = {value: [_reduce("ReduceSumSquare", value, name)] for value, name in watched.items()}
+    _insert(graph, nodes)
+    _add_outputs(graph, watched.values(), _FLOAT)
+    return Probe(watched)
 
 
-def count(graph: Any, values: Sequence[str], peaks: Sequence[str]) -> tuple[Probe, Probe]:
+def count(graph: Any, values: Iterable[str], peaks: Iterable[str]) -> tuple[Probe, Probe]:
     """Add outputs that count infinite and NaN elements of some values, and give others' largest magnitude."""
-    import onnx
-
-    counts: dict[str, str] = {}
-    largest: dict[str, str] = {}
-    for value in dict.fromkeys(values):
-        base = f"count/{len(counts)}"
-        # Infinity minus infinity is NaN, and NaN is true.
-        graph.node.append(onnx.helper.make_node("Sub", [value, value], [f"{base}/zero"]))
-        graph.node.append(onnx.helper.make_node("Cast", [f"{base}/zero"], [f"{base}/bad"], to=9))
-        graph.node.append(onnx.helper.make_node("Cast", [f"{base}/bad"], [f"{base}/one"], to=7))
-        counts[value] = _add_output(graph, base, "ReduceSum", f"{base}/one", element=7)
-    for value in dict.fromkeys(peaks):
-        base = f"peak/{len(largest)}"
-        graph.node.append(onnx.helper.make_node("Abs", [value], [f"{base}/abs"]))
-        largest[value] = _add_output(graph, base, "ReduceMax", f"{base}/abs")
+    counts = {value: f"count/{index}" for index, value in enumerate(dict.fromkeys(values))}
+    largest = {value: f"peak/{index}" for index, value in enumerate(dict.fromkeys(peaks))}
+    nodes: dict[str, list[Any]] = {}
+    for value, name in counts.items():
+        nodes.setdefault(value, []).extend(_counting(value, name))
+    for value, name in largest.items():
+        size = f"{name}/abs"
+        nodes.setdefault(value, []).extend([_node("Abs", [value], size), _reduce("ReduceMax", size, name)])
+    _insert(graph, nodes)
+    _add_outputs(graph, counts.values(), _INT64)
+    _add_outputs(graph, largest.values(), _FLOAT)
     return Probe(counts), Probe(largest)
 
 
-def _add_output(graph: Any, name: str, op: str, value: str, element: int = 1) -> str:
+def _counting(value: str, name: str) -> list[Any]:
+    # Infinity minus infinity is NaN, and NaN is true.
+    zero, bad, one = (f"{name}/{part}" for part in ("zero", "bad", "one"))
+    return [
+        _node("Sub", [value, value], zero),
+        _node("Cast", [zero], bad, to=_BOOL),
+        _node("Cast", [bad], one, to=_INT64),
+        _reduce("ReduceSum", one, name),
+    ]
+
+
+_FLOAT, _INT64, _BOOL = 1, 7, 9
+
+
+def _node(op: str, inputs: list[str], output: str, **attributes: Any) -> Any:
     import onnx
 
-    graph.node.append(onnx.helper.make_node(op, [value], [name], keepdims=0))
-    graph.output.append(onnx.helper.make_tensor_value_info(name, element, []))
-    return name
+    return onnx.helper.make_node(op, inputs, [output], **attributes)
+
+
+def _reduce(op: str, value: str, name: str) -> Any:
+    return _node(op, [value], name, keepdims=0)
+
+
+def _insert(graph: Any, nodes: Mapping[str, list[Any]]) -> None:
+    """Put nodes beside the maker of the value that they read, so that they run while it is there.
+
+    Left for the end, they would keep every value of the graph in memory.
+    """
+    made = {name for node in graph.node for name in node.output}
+    placed = [each for value, probes in nodes.items() if value not in made for each in probes]
+    for node in graph.node:
+        placed.append(node)
+        for name in node.output:
+            placed += nodes.get(name, [])
+    del graph.node[:]
+    graph.node.extend(placed)
+
+
+def _add_outputs(graph: Any, names: Iterable[str], element: int) -> None:
+    import onnx
+
+    graph.output.extend(onnx.helper.make_tensor_value_info(name, element, []) for name in names)
 
 
 def _watched(steps: Sequence[Step]) -> list[str]:
@@ -87,8 +121,16 @@ def _made(step: Step) -> list[str]:
 
 
 def suspects(done: Rewritten, flagged: set[str]) -> list[Step]:
-    """The nodes that made a value that may not be finite."""
-    return [step for step in done.steps if not step.exact and any(value in flagged for value in _made(step))]
+    """The nodes that made a value that may not be finite, and are not known to have read one.
+
+    A half cannot be so large that its square is infinite, so a flagged half is not finite. A flagged float32 may be.
+    """
+    bad = {value for step in done.steps for value in step.unrounded if value in flagged}
+    return [
+        step
+        for step in done.steps
+        if not step.exact and not bad.intersection(step.inputs) and not flagged.isdisjoint(_made(step))
+    ]
 
 
 def asked(steps: Sequence[Step], done: Rewritten) -> tuple[list[str], list[str]]:
