@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import io
 import logging
 import secrets
 from urllib.parse import parse_qs
 
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot.localhub import VERSION, api_discussions, api_files, api_repos, xet
+from bot.localhub import VERSION, api_discussions, api_files, api_repos, pages, xet
 from bot.localhub.errors import HubError
 from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
 from bot.localhub.lfs import Signer
 from bot.localhub.limits import Limiter
 from bot.localhub.store import Store, User
-from bot.localhub.web import LARGE_BODY, Call, Route, Router, answer, error_answer, json_answer, read_body
+from bot.localhub.web import (
+    LARGE_BODY,
+    Call,
+    Route,
+    Router,
+    answer,
+    error_answer,
+    json_answer,
+    read_body,
+    session_cookie,
+)
 
 FAULTS_PATH = "/api/embedded-hub/faults"
 log = logging.getLogger("bot.localhub")
@@ -60,7 +72,14 @@ def clear_faults(call: Call) -> Response:
 
 def routes() -> list[Route]:
     """Return all routes; the first that fits is taken."""
-    return [*_general_routes(), *_repo_routes(), *_discussion_routes(), *_xet_routes(), *_file_routes()]
+    return [
+        *_general_routes(),
+        *_repo_routes(),
+        *_discussion_routes(),
+        *_xet_routes(),
+        *_file_routes(),
+        *_page_routes(),
+    ]
 
 
 def _general_routes() -> list[Route]:
@@ -146,6 +165,23 @@ def _file_routes() -> list[Route]:
     return found
 
 
+def _page_routes() -> list[Route]:
+    found = [Route("GET", "/", pages.index), Route("GET", "/-/style.css", pages.style)]
+    for repo in ("/{kind}/{ns}/{name}", "/{ns}/{name}"):
+        found += [
+            Route("GET", repo, pages.repo_page),
+            Route("GET", f"{repo}/tree/{{rev}}", pages.tree),
+            Route("GET", f"{repo}/tree/{{rev}}/{{path*}}", pages.tree),
+            Route("GET", f"{repo}/blob/{{rev}}/{{path*}}", pages.blob),
+            Route("GET", f"{repo}/commits/{{rev}}", pages.history),
+            Route("GET", f"{repo}/commit/{{rev}}", pages.commit_page),
+            Route("GET", f"{repo}/discussions", pages.discussion_list),
+            Route("GET", f"{repo}/discussions/{{num}}", pages.discussion),
+            Route("POST", f"{repo}/discussions/{{num}}/{{action}}", pages.act),
+        ]
+    return [*found, Route("GET", "/{ns}", pages.owner)]
+
+
 class App:
     """The ASGI application.
 
@@ -159,6 +195,7 @@ class App:
         self.store = store
         self.signer = Signer(secrets.token_bytes(32))
         self.faults = Faults()
+        self.session = secrets.token_hex(32)
         self._limiter = limiter or Limiter({})
         self._hosts = {*_LOOPBACK, *hosts}
         self._router = Router(routes())
@@ -178,12 +215,12 @@ class App:
         try:
             response = own_answer(fault) if fault and kind == "status" else await self._answer(Request(scope, receive))
         except HubError as error:
-            response = error_answer(error)
+            response = self._refusal(scope, error)
         except ClientDisconnect:
             return
         except Exception:
             log.exception("%s %s failed", scope["method"], scope["path"])
-            response = error_answer(HubError(500, "The embedded Hub failed; its log says why"))
+            response = self._refusal(scope, HubError(500, "The embedded Hub failed; its log says why"))
         self._add_headers(response)
         log.info("%s %s %d %s", scope["method"], scope["path"], response.status_code, kind)
         if kind == "lost":
@@ -192,6 +229,14 @@ class App:
             await send_damaged(fault, response, scope, receive, send)
         else:
             await response(scope, receive, send)
+
+    @staticmethod
+    def _refusal(scope: Scope, error: HubError) -> Response:
+        """Return a page to a browser and JSON to a client."""
+        is_page = not scope["path"].startswith(("/api/", "/cas/"))
+        if is_page and "text/html" in Headers(scope=scope).get("accept", ""):
+            return pages.error_page(error)
+        return error_answer(error)
 
     @staticmethod
     def _add_headers(response: Response) -> None:
@@ -221,6 +266,7 @@ class App:
             query=query,
             base=f"http://{host}",
             body=await read_body(request, route.limit) if route.limit is not None else io.BytesIO(),
+            session=self.session,
         )
         with call.body:
             response = await answer(route, call)
@@ -243,7 +289,10 @@ class App:
         header = request.headers.get("authorization", "")
         scheme, _, value = header.partition(" ")
         if not header:
-            return None
+            cookie = request.cookies.get(session_cookie(f"http://{request.headers.get('host', '')}"), "")
+            # A browser that was given a page sees what the page's user sees; writing takes a form, or a token.
+            good = hmac.compare_digest(cookie.encode(), self.session.encode())
+            return User(self.store.local_user.name, "read") if good else None
         if scheme.lower() != "bearer" or not value:
             raise HubError(401, "Authorization is Bearer and a token")
         return self.store.bearer(value.strip())

@@ -49,6 +49,7 @@ class Call:
         query: The query, each key with all its values.
         base: Scheme and host as the client named them.
         body: The request's body, at its beginning.
+        session: The secret of the browser's session with the pages for people, sent or to be sent as a cookie.
         faults: The failures that this Hub is asked to have.
     """
 
@@ -61,6 +62,7 @@ class Call:
     query: dict[str, list[str]]
     base: str
     body: IO[bytes]
+    session: str
 
     def __getitem__(self, name: str) -> str:
         return self.parameters[name]
@@ -138,6 +140,15 @@ class Call:
     # ---------------------------------------------------------------------------------------------- who and what
 
     @property
+    def session_cookie(self) -> str:
+        """Name of the pages' cookie; cookies know no ports, so that the port is part of it."""
+        return session_cookie(self.base)
+
+    def has_page_session(self) -> bool:
+        """Tell whether the browser sent the session's cookie, rather than being about to get one."""
+        return self.request.cookies.get(self.session_cookie) == self.session
+
+    @property
     def repo_id(self) -> str:
         """``namespace/name`` of the path."""
         return f"{self['ns']}/{self['name']}"
@@ -198,6 +209,11 @@ class Call:
         if not self.store.is_member(user, repository.namespace):
             raise HubError(403, f"{user.name} has no write access to {repository.web_path}")
         return repository, user
+
+
+def session_cookie(base: str) -> str:
+    """Return the name of the pages' cookie for an address of this Hub."""
+    return f"embedded_hub_{base.rpartition(':')[2]}"
 
 
 # ------------------------------------------------------------------------------------------------------ routes
