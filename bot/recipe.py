@@ -243,7 +243,7 @@ def _explain(error: ValidationError, path: Path, data: Any, lines: Mapping[tuple
         what = _EXPECTED.get(kind, str(finding["msg"]).replace("Input should", "should", 1))
         what = what.format(**finding.get("ctx", {}))
     if kind not in {"extra_forbidden", "missing"} and not isinstance(finding["input"], Mapping | list | tuple):
-        remedy = f"Found: {finding['input']!r}."
+        what += f", found {finding['input']!r}"
     where = tuple(keys)
     while where and where not in lines:
         where = where[:-1]

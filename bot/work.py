@@ -34,6 +34,16 @@ class WorkFolder:
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
 
+    def open(self) -> None:
+        """Makes sure that the folder can be written to, before anything long begins.
+
+        Raises:
+            StepError: It cannot.
+        """
+        with disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.temporary(self.root).rmdir()
+
     @property
     def upstream(self) -> Path:
         """Where files from upstream lie."""
@@ -126,7 +136,7 @@ class disk_errors:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             remedy = "Free some space, or name another folder with --work."
             raise StepError("no space left on the device", where=str(self.folder), remedy=remedy) from None
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
             remedy = "Make it writable, or name another folder with --work."
             raise StepError(f"cannot be written to: {error.strerror}", where=str(self.folder), remedy=remedy) from None
 

@@ -10,6 +10,7 @@ import pytest
 
 # Before anything imports the client library: it reads these at import.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "BOT_HUB_TOKEN", "BOT_HUB_ENDPOINT"):
     os.environ.pop(_name, None)

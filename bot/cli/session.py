@@ -58,9 +58,11 @@ def open_context(
     with reporting() as reporter, open_hub(hub, hub_dir, token_file) as opened:
         if isolation().kind == "none":
             reporter.warn(f"untrusted files are parsed without isolation: {isolation().reason}")
+        folder = WorkFolder(options.work_folder(work))
+        folder.open()
         yield Context(
             hub=opened,
-            work=WorkFolder(options.work_folder(work)),
+            work=folder,
             worker=Worker(require_isolation=require_isolation),
             reporter=reporter,
             require=frozenset(require or ()),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.canonical import file_sha256
+from bot.errors import StepError
 from bot.pipeline.context import Context
 from bot.pipeline.prepare import TOOLS, Prepared, checked_steps, inspect
 from bot.records import Artifact, Json, StepRecord
@@ -54,8 +55,13 @@ def _build(
     path, sha256 = prepared.source_files[made_from], prepared.source.files[made_from].sha256
     records = []
     tools: dict[str, str] = {}
-    for name, parameters in plan:
-        path, result = run_step(context, name, parameters, path, sha256, feeds, recipe.code)
+    for index, (name, parameters) in enumerate(plan):
+        try:
+            path, result = run_step(context, name, parameters, path, sha256, feeds, recipe.code)
+        except StepError as error:
+            place = recipe.locate("artifacts", key, "steps", index)
+            where = f"{place}: step {name} of {key}" + (f", {error.where}" if error.where else "")
+            raise StepError(error.what, where=where, remedy=error.remedy) from error
         sha256 = result["sha256"]
         records.append(StepRecord(name=name, parameters=parameters, report=result["report"]))
         tools |= result["built_with"]
