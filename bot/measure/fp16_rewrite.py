@@ -364,6 +364,8 @@ class _Writer:
                 if name:
                     self.nodes.append(_node("Identity", [value], [name]))
             return False
+        if node.domain == "com.microsoft" and node.op_type == "MultiHeadAttention":
+            self._unpack_attention(node)
         self._widen(node)
         self._rounding(node, scope, exact)
         return exact
@@ -475,6 +477,33 @@ class _Writer:
             total = self.rounded("Div", [total, divisor])
         self.nodes.append(_node("Identity", [total], [node.output[0]], name=node.name))
         return True
+
+    def _unpack_attention(self, node: Any) -> None:
+        """Give packed queries, keys and values one by one: the CPU kernel reads no packed ones.
+
+        The packed forms are (batch, length, heads, 3, width) as the query alone, and (batch, length, heads, 2, width)
+        as the key without a value.
+        """
+        inputs = [*node.input, "", ""][: max(3, len(node.input))]
+        query, key, value = inputs[:3]
+        if key and value:
+            return
+        packed, parts = (key, 2) if key else (query, 3)
+        if parts == 2 and len(inputs) > 6 and inputs[6]:
+            raise NotEmulatedError(f"{label(node)}: a packed key together with a cache")
+        one_by_one = [self._part(packed, part) for part in range(parts)]
+        del node.input[:]
+        node.input.extend([*([query] if parts == 2 else []), *one_by_one, *inputs[3:]])
+
+    def _part(self, packed: str, part: int) -> str:
+        import numpy as np
+        import onnx
+
+        index, shape = (
+            self.node("Constant", [], value=onnx.numpy_helper.from_array(np.array(each, np.int64)))
+            for each in (part, [0, 0, -1])
+        )
+        return self.node("Reshape", [self.node("Gather", [packed, index], axis=3), shape])
 
     # --- the builder for `fp16_kernels` ----------------------------------------------------------------------------
 

@@ -674,6 +674,31 @@ def test_skip_layer_normalisation_in_half_is_right_where_nothing_overflows(emula
     assert np.abs(y - total / np.sqrt((total**2).mean(-1, keepdims=True) + 1e-5)).max() < 0.02
 
 
+def attention(inputs: dict[str, list[Any]], heads: int) -> onnx.ModelProto:
+    node = helper.make_node("MultiHeadAttention", list(inputs), ["y"], domain="com.microsoft", num_heads=heads)
+    return model([node], [value(n, F16, s) for n, s in inputs.items()], [value("y", F16, ["b", "s", "d"])])
+
+
+def test_attention_is_one_kernel_and_may_be_packed(emulated: Emulator) -> None:
+    batch, length, heads, width = 2, 5, 3, 8
+    qkv = (np.random.default_rng(0).standard_normal((batch, length, heads, 3, width)) * 100).astype(np.float16)
+    q, k, v = (qkv[:, :, :, part].astype(np.float64).transpose(0, 2, 1, 3) for part in range(3))
+    scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(width)  # beyond 65504: a kernel holds them in single precision
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    right = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, length, -1).astype(np.float16)
+    flat = {name: qkv[:, :, :, part].reshape(batch, length, -1) for part, name in enumerate("qkv")}
+    shape = ["b", "s", heads * width]
+    (apart,) = emulated(attention({"q": shape, "k": shape, "v": shape}, heads), flat)
+    (packed,) = emulated(attention({"qkv": ["b", "s", heads, 3, width]}, heads), {"qkv": qkv})
+    kv = attention({"q": shape, "kv": ["b", "s", heads, 2, width]}, heads)
+    (half_packed,) = emulated(kv, {"q": flat["q"], "kv": np.ascontiguousarray(qkv[:, :, :, 1:])})
+    assert np.abs(scores * np.sqrt(width)).max() > 65504
+    assert np.abs(ordered(apart) - ordered(right)).max() <= 2
+    same_bits(packed, apart)
+    same_bits(half_packed, apart)
+
+
 def reduction(op: str, axes: list[int], shape: list[Any]) -> onnx.ModelProto:
     node = helper.make_node(op, ["x", "axes"], ["y"], keepdims=0)
     return model([node], [value("x", F16, shape)], [value("y", F16, None)], (constant("axes", np.int64(axes)),))
