@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from measuring_material import save_graph
+from measuring_material import AGE_SPEC, save_graph
 from onnx import helper
+
+from bot.measure.images import decode
+from bot.measure.preprocess import parse_image_spec, to_tensor
 
 TOOLS = Path(__file__).parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
@@ -63,3 +66,12 @@ def linear(tmp_path: Path) -> Callable[..., Path]:
         return save_graph(tmp_path / name, [node], {"x": [batch, 4]}, {"y": [batch, 3]}, weights)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def real_faces(astronaut: bytes) -> np.ndarray:
+    """Sixteen crops of one photograph as the age network reads them: float32 [16, 3, 64, 64]."""
+    picture = decode(astronaut)
+    spec = parse_image_spec("age/images", AGE_SPEC)
+    boxes = [(178.0 + 3 * shift, 70.0 + 2 * shift, 96.0 + shift, 108.0) for shift in range(-8, 8)]
+    return np.stack([to_tensor(picture, box, spec) for box in boxes])
