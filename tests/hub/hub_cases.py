@@ -5,11 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import re
-import secrets
-import socket
-import struct
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,9 +48,7 @@ def artifact(name: str, file: str, data: bytes, *, frozen: bool = False) -> Arti
         steps=(StepRecord(name="float16"),),
         bytes=len(data),
         sha256=sha256(data),
-        signature=Signature(
-            inputs=(tensor,), outputs=(tensor,), opsets={"ai.onnx": 18}, ir_version=10, minimum_runtime="1.17"
-        ),
+        signature=signature,
         census=Census(nodes=3, by_op={"MatMul": 3}, casts=0, parameters={"float16": 12}),
         built_with={"numpy": "2.4.6"},
     )
@@ -137,74 +131,38 @@ def make_case(
     return Case(release, folder)
 
 
-def new_repo_name() -> str:
-    return f"org-{secrets.token_hex(4)}/model"
-
-
 @dataclass
-class Fault:
-    """What happens to requests that fit.
-
-    Attributes:
-        method: HTTP method, or empty for any.
-        path: Pattern that the path and query must contain.
-        kind: A status, or one of reset, close, after, truncate, corrupt, delay.
-        times: How often.
-        headers: Of a refusal.
-        body: Of a refusal.
-        fired: How often it did happen.
-    """
-
-    method: str
-    path: str
-    kind: int | str
-    times: int = 1
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b'{"error": "made for a test"}'
-    seconds: float = 1.0
-    fired: int = 0
-
-    def fits(self, method: str, path: str) -> bool:
-        return self.fired < self.times and self.method in ("", method) and bool(re.search(self.path, path))
-
-
-@dataclass
-class FaultyHub:
-    """A proxy before a Hub.
+class Watched:
+    """A proxy that passes everything on to a Hub.
 
     Attributes:
         endpoint: Its own address.
-        faults: What goes wrong, the first that fits.
-        seen: Method, path, and number of bytes of the body, of every request.
+        seen: Method, path and number of bytes of the body of every request, in order.
         before: Called with method and path before each request is passed on.
     """
 
     endpoint: str
-    faults: list[Fault] = field(default_factory=list)
     seen: list[tuple[str, str, int]] = field(default_factory=list)
     before: Callable[[str, str], None] | None = None
 
     def writes(self) -> list[tuple[str, str]]:
         """The requests that could have changed something."""
         harmless = re.compile(r"/(paths-info|preupload)/|validate-yaml|objects/batch")
-        return [
-            (method, path)
-            for method, path, _ in self.seen
-            if method not in ("GET", "HEAD") and not harmless.search(path)
-        ]
+        sent = [(method, path) for method, path, _ in self.seen if method not in ("GET", "HEAD")]
+        return [(method, path) for method, path in sent if not harmless.search(path)]
 
 
 @contextmanager
-def faulty(upstream: str, *faults: Fault) -> Iterator[FaultyHub]:
-    """Runs a proxy that passes requests on to a Hub, but for those that meet a fault."""
+def watched(upstream: str) -> Iterator[Watched]:
+    """Runs a proxy before a Hub."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
-    hub = FaultyHub(f"http://127.0.0.1:{server.server_port}", list(faults))
-    server.hub, server.upstream, server.lock = hub, upstream, threading.Lock()  # type: ignore[attr-defined]
+    proxy = Watched(f"http://127.0.0.1:{server.server_port}")
+    server.proxy, server.upstream = proxy, urlsplit(upstream)  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield hub
+        yield proxy
     finally:
         server.shutdown()
         server.server_close()
@@ -215,76 +173,26 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
 
-    def handle_one_request(self) -> None:
-        try:
-            super().handle_one_request()
-        except (ConnectionError, OSError):
-            self.close_connection = True
-
     def _serve(self) -> None:
-        hub: FaultyHub = self.server.hub  # type: ignore[attr-defined]
+        proxy: Watched = self.server.proxy  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        with self.server.lock:  # type: ignore[attr-defined]
-            hub.seen.append((self.command, self.path, len(body)))
-            fault = next((each for each in hub.faults if each.fits(self.command, self.path)), None)
-            if fault:
-                fault.fired += 1
-        if hub.before:
-            hub.before(self.command, self.path)
-        kind = fault.kind if fault else ""
-        if isinstance(kind, int) and fault:
-            self._answer(kind, dict(fault.headers) | {"Content-Type": "application/json"}, fault.body)
-        elif kind == "reset":
-            self._hang_up(reset=True)
-        elif kind == "close":
-            self._hang_up()
-        else:
-            if kind == "delay" and fault:
-                time.sleep(fault.seconds)
-            status, headers, data = self._pass_on(body)
-            if kind == "after":
-                self._hang_up()
-            elif kind == "corrupt" and data:
-                self._answer(status, headers, bytes([data[0] ^ 1]) + data[1:])
-            elif kind == "truncate" and data:
-                self._answer(status, headers, data[: len(data) // 2], promised=len(data))
-                self._hang_up()
-            else:
-                self._answer(status, headers, data)
-
-    def _pass_on(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        parts = urlsplit(self.server.upstream)  # type: ignore[attr-defined]
-        connection = http.client.HTTPConnection(str(parts.hostname), int(parts.port or 80), timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("connection",)}
+        proxy.seen.append((self.command, self.path, len(body)))
+        if proxy.before:
+            proxy.before(self.command, self.path)
+        upstream = self.server.upstream  # type: ignore[attr-defined]
+        connection = http.client.HTTPConnection(upstream.hostname, upstream.port, timeout=60)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "connection"}
         connection.request(self.command, self.path, body or None, headers)
         response = connection.getresponse()
         data = response.read()
-        kept = {
-            name: value
-            for name, value in response.getheaders()
-            if name.lower() not in ("connection", "transfer-encoding")
-        }
-        if self.command != "HEAD":
-            kept = {name: value for name, value in kept.items() if name.lower() != "content-length"}
-        connection.close()
-        return response.status, kept, data
-
-    def _answer(self, status: int, headers: Mapping[str, str], data: bytes, promised: int | None = None) -> None:
-        self.send_response_only(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        if self.command != "HEAD":
-            self.send_header("Content-Length", str(len(data) if promised is None else promised))
+        self.send_response_only(response.status)
+        for name, value in response.getheaders():
+            if name.lower() not in ("connection", "transfer-encoding"):
+                self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(data)
+        self.wfile.write(data)
         self.wfile.flush()
-
-    def _hang_up(self, *, reset: bool = False) -> None:
-        if reset:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.close_connection = True
-        self.connection.close()
+        connection.close()
 
     do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _serve
 
