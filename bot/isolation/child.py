@@ -80,7 +80,12 @@ def _shut_in(request: dict[str, Any]) -> None:
         _limit(getattr(resource, name), value)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, the kernel takes the worker first
-    if request["kind"] != "none":
+    if request["kind"] == "landlock":
+        from bot.isolation import landlock
+
+        landlock.enter(request["room"], os.environ["TMPDIR"])
+        seccomp.install(company=True)
+    elif request["kind"] != "none":
         with contextlib.suppress(OSError):  # a kernel without filters: the namespaces are wall enough
             seccomp.install()
 

@@ -7,6 +7,7 @@ import os
 _FIXED = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
+    "LOGNAME": "worker",
     "TZ": "UTC",
     "PYTHONHASHSEED": "0",
     "PYTHONNOUSERSITE": "1",

@@ -48,6 +48,9 @@ _KEYCTL_JOIN_SESSION_KEYRING = 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _KEYCTL = {"x86_64": 250, "aarch64": 219}
 _MOUNT_SETATTR = 442
+_LANDLOCK_CREATE = 444
+_LANDLOCK_ALLOW = 445
+_LANDLOCK_RESTRICT = 446
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -143,6 +146,30 @@ def drop_capabilities() -> None:
 def filter_system_calls(program: int) -> None:
     """Put every later system call through the BPF program (struct sock_fprog) at this address."""
     _check(_libc.prctl(_PR_SET_SECCOMP, *_longs(_SECCOMP_MODE_FILTER, program, 0, 0)), "seccomp")
+
+
+def landlock_version() -> int:
+    """Return the version of Landlock that the kernel has; 0 for none."""
+    version = _libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), None, ctypes.c_size_t(0), ctypes.c_uint32(1))
+    return max(0, int(version))
+
+
+def landlock_create(attributes: bytes) -> int:
+    """Return a file descriptor of a new ruleset, from struct landlock_ruleset_attr."""
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc.syscall(ctypes.c_long(_LANDLOCK_CREATE), attributes, size, ctypes.c_uint32(0))
+    _check(result, "Landlock")
+    return int(result)
+
+
+def landlock_allow(ruleset: int, rule: bytes) -> None:
+    """Add struct landlock_path_beneath_attr to a ruleset."""
+    _check(_libc.syscall(ctypes.c_long(_LANDLOCK_ALLOW), ruleset, 1, rule, ctypes.c_uint32(0)), "Landlock")
+
+
+def landlock_restrict(ruleset: int) -> None:
+    """Hold this process and its descendants to a ruleset, for good."""
+    _check(_libc.syscall(ctypes.c_long(_LANDLOCK_RESTRICT), ruleset, ctypes.c_uint32(0)), "Landlock")
 
 
 def forget_keyring() -> None:

@@ -17,7 +17,7 @@ from bot.isolation.bubblewrap import command as bubblewrap_command
 from bot.isolation.exchange import Outcome, Progress, converse
 from bot.isolation.room import HOME, Room, plan, python_path
 
-Kind = Literal["bubblewrap", "namespaces", "none"]
+Kind = Literal["bubblewrap", "namespaces", "landlock", "none"]
 
 _CHILD = str(Path(__file__).with_name("child.py"))
 _PROBE_SECONDS = 20.0
@@ -28,7 +28,7 @@ class Isolation:
     """How workers are shut in.
 
     Attributes:
-        kind: With bubblewrap, with namespaces of our own, or not at all.
+        kind: With bubblewrap, with namespaces of our own, with Landlock, or not at all.
         reason: Why it is that kind, as a sentence.
         fresh_proc: Whether the worker gets a /proc of its own; else it gets none.
     """
@@ -54,10 +54,12 @@ def isolation() -> Isolation:
 
 def _candidates() -> list[tuple[Kind, bool]]:
     kinds: list[Kind] = ["bubblewrap", "namespaces"] if shutil.which("bwrap") else ["namespaces"]
-    return [(kind, fresh_proc) for fresh_proc in (True, False) for kind in kinds]
+    return [(kind, fresh_proc) for fresh_proc in (True, False) for kind in kinds] + [("landlock", True)]
 
 
 def _reason(kind: Kind, fresh_proc: bool) -> str:
+    if kind == "landlock":
+        return "the kernel has Landlock, and allows no user namespaces"
     means = "bubblewrap is installed" if kind == "bubblewrap" else "the kernel allows user namespaces"
     return means if fresh_proc else f"{means}, but no /proc of its own"
 
@@ -102,11 +104,11 @@ def start(
         on_progress: Called for each report of progress.
     """
     with tempfile.TemporaryDirectory(prefix="bot-worker-") as temporary:
-        alone = how.kind == "none"
-        home = str(Path(temporary, "home")) if alone else HOME
+        outside = how.kind in ("landlock", "none")
+        home = str(Path(temporary, "home")) if outside else HOME
         request = {
             "kind": how.kind,
-            "room": room.to_json() if how.kind == "namespaces" else None,
+            "room": room.to_json() if how.kind in ("namespaces", "landlock") else None,
             "task": function,
             "arguments": arguments,
             "path": python_path(extra_path),
@@ -124,5 +126,5 @@ def start(
                 raise FileNotFoundError(2, "bubblewrap is not installed", "bwrap")
             return bubblewrap_command(program, room, inner)
 
-        variables = environment.build(home, temporary if alone else str(Path(HOME).parent))
+        variables = environment.build(home, temporary if outside else str(Path(HOME).parent))
         return converse(command, variables, request, seconds=seconds, on_progress=on_progress)

@@ -97,6 +97,55 @@ _DENIED_EVERYWHERE = {
     "pidfd_getfd": 438,
     "mount_setattr": 442,
 }
+# Without namespaces these reach what other processes of the same user share, or change who may read a file.
+_DENIED_IN_COMPANY = {
+    "x86_64": {
+        "shmget": 29,
+        "shmat": 30,
+        "semget": 64,
+        "msgget": 68,
+        "chown": 92,
+        "fchown": 93,
+        "lchown": 94,
+        "setxattr": 188,
+        "lsetxattr": 189,
+        "fsetxattr": 190,
+        "removexattr": 197,
+        "lremovexattr": 198,
+        "fremovexattr": 199,
+        "mq_open": 240,
+        "fchownat": 260,
+    },
+    "aarch64": {
+        "setxattr": 5,
+        "lsetxattr": 6,
+        "fsetxattr": 7,
+        "removexattr": 14,
+        "lremovexattr": 15,
+        "fremovexattr": 16,
+        "fchownat": 54,
+        "fchown": 55,
+        "mq_open": 180,
+        "msgget": 186,
+        "semget": 190,
+        "shmget": 194,
+        "shmat": 196,
+    },
+}
+# Copying a file sets its mode and its times. In company these do nothing and report success, so that copying works.
+_WITHOUT_EFFECT_IN_COMPANY = {
+    "x86_64": {
+        "chmod": 90,
+        "fchmod": 91,
+        "utime": 132,
+        "utimes": 235,
+        "futimesat": 261,
+        "fchmodat": 268,
+        "utimensat": 280,
+        "fchmodat2": 452,
+    },
+    "aarch64": {"fchmod": 52, "fchmodat": 53, "utimensat": 88, "fchmodat2": 452},
+}
 _CLONE = {"x86_64": 56, "aarch64": 220}
 _CLONE3 = 435
 _AUDIT_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -113,43 +162,46 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def install() -> bool:
+def install(*, company: bool = False) -> None:
     """Take the calls away from this process and its descendants, for good.
 
     Privileges must have been given up before. Calls of a foreign instruction set (32-bit ones, say) end the process.
 
-    Returns:
-        False on a processor whose numbers are not known here: nothing was done.
+    Args:
+        company: Whether the process shares files and processes with others: no namespaces shut it in.
+
+    Raises:
+        OSError: The kernel filters no calls, or the numbers of this processor's calls are not known here.
     """
     machine = os.uname().machine
     if machine not in _DENIED:
-        return False
-    code = _filter(machine)
+        raise OSError(errno.ENOSYS, f"calls of {machine} processors are not known", "seccomp")
+    code = _filter(machine, company)
     program = _Program(len(code) // 8, code)
     kernel.filter_system_calls(ctypes.addressof(program))
-    return True
 
 
-def _filter(machine: str) -> bytes:
-    forbid = _instruction(_RETURN, _FAIL | errno.EPERM)
+def _filter(machine: str, company: bool) -> bytes:
+    results = dict.fromkeys({*_DENIED[machine].values(), *_DENIED_EVERYWHERE.values()}, errno.EPERM)
+    results[_CLONE3] = errno.ENOSYS  # the C library falls back to clone, whose flags a filter can read
+    if company:
+        results |= dict.fromkeys(_DENIED_IN_COMPANY[machine].values(), errno.EPERM)
+        results |= dict.fromkeys(_WITHOUT_EFFECT_IN_COMPANY[machine].values(), 0)
     code = [
         _instruction(_LOAD, _ARCHITECTURE),
         _instruction(_EQUAL, _AUDIT_ARCHITECTURE[machine], yes=1),
         _instruction(_RETURN, _KILL),
         _instruction(_LOAD, _NUMBER),
         _instruction(_AT_LEAST, _X32_BIT, no=1),
-        forbid,
-        # The C library falls back to clone, whose flags a filter can read.
-        _instruction(_EQUAL, _CLONE3, no=1),
-        _instruction(_RETURN, _FAIL | errno.ENOSYS),
+        _instruction(_RETURN, _FAIL | errno.EPERM),
     ]
-    for number in sorted({*_DENIED[machine].values(), *_DENIED_EVERYWHERE.values()}):
-        code += [_instruction(_EQUAL, number, no=1), forbid]
+    for number, result in sorted(results.items()):
+        code += [_instruction(_EQUAL, number, no=1), _instruction(_RETURN, _FAIL | result)]
     code += [
         _instruction(_EQUAL, _CLONE[machine], no=3),
         _instruction(_LOAD, _FIRST_ARGUMENT),
         _instruction(_HAS_BIT, kernel.CLONE_NEWUSER, no=1),
-        forbid,
+        _instruction(_RETURN, _FAIL | errno.EPERM),
         _instruction(_RETURN, _ALLOW),
     ]
     return b"".join(code)

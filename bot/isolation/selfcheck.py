@@ -17,13 +17,22 @@ def look(arguments: dict[str, Any], progress: Callable[[int, int, str], None]) -
         progress: Not called.
 
     Returns:
-        Whether the worker saw the `file`, the `network`, and other `processes`.
+        Whether the worker could open the `file`, reach the `network`, and read the environment of other `processes`.
     """
+    environments = (entry / "environ" for entry in Path("/proc").glob("[0-9]*") if int(entry.name) != os.getpid())
     return {
-        "file": Path(arguments["file"]).exists(),
+        "file": _opens(Path(arguments["file"])),
         "network": _connects(arguments["port"]),
-        "processes": os.getpid() > 2 or _sees_processes(),
+        "processes": any(_opens(path) for path in environments),
     }
+
+
+def _opens(path: Path) -> bool:
+    try:
+        with path.open("rb"):
+            return True
+    except OSError:
+        return False
 
 
 def _connects(port: int) -> bool:
@@ -32,7 +41,3 @@ def _connects(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _sees_processes() -> bool:
-    return any(entry.name.isdigit() and int(entry.name) > 2 for entry in Path("/proc").glob("*"))

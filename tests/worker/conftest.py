@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from kinds import ALL, ISOLATED, worker
+from kinds import ALL, ISOLATED, ROOMS, worker
 
 from bot.worker import Worker
+
+
+@pytest.fixture(params=list(ROOMS))
+def roomed(request: pytest.FixtureRequest) -> str:
+    """Return the name of each kind that gives a worker a file system and processes of its own."""
+    worker(request.param)
+    return str(request.param)
 
 
 @pytest.fixture(params=list(ISOLATED))

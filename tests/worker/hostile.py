@@ -1,7 +1,7 @@
 """Tasks that a worker is asked to do in tests: most of them what a hostile model file would like to do."""
 
 # A hostile file does not use pathlib.
-# ruff: noqa: PTH112, PTH113, PTH116, PTH118, PTH123, PTH208
+# ruff: noqa: PTH113, PTH116, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -54,11 +54,9 @@ def surroundings(arguments: dict[str, Any], progress: Progress) -> dict[str, Any
         "open_files": {fd: _kind_of(fd) for fd in open_files},
         "status": {name: value.strip() for name, value in status.items()},
         "user": os.getuid(),
-        "processes": sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
-        if os.path.isdir("/proc")
-        else [],
+        "processes": sorted(int(name) for name in _names("/proc") if name.isdigit()),
         "home": [str(path) for path in Path.home().iterdir()],
-        "root": sorted(os.listdir("/")),
+        "root": _names("/"),
         "core": _core_limit(),
         "terminal": terminal,
         "parent": os.getppid(),
@@ -180,8 +178,7 @@ def leave(arguments: dict[str, Any], progress: Progress) -> None:
         case "device":
             os.mknod(path, 0o020600, os.makedev(1, 3))
         case "set-user-id":
-            path.write_text("#!/bin/sh\n")
-            path.chmod(0o4755)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o4755))
         case "folder-link":
             path.symlink_to("/", target_is_directory=True)
 
@@ -383,7 +380,7 @@ def become_root(arguments: dict[str, Any], progress: Progress) -> dict[str, int]
         return ctypes.get_errno() if function() < 0 else 0
 
     return {
-        "setuid": attempt(lambda: libc.setuid(0)),
+        "setuid": attempt(lambda: libc.setuid(0)) if os.getuid() else 1,
         "new user namespace": attempt(lambda: libc.unshare(0x10000000)),
         "new mount namespace": attempt(lambda: libc.unshare(0x00020000)),
         "mount": attempt(lambda: libc.mount(b"none", b"/tmp", b"tmpfs", ctypes.c_ulong(0), None)),
@@ -437,6 +434,13 @@ def _interfaces() -> list[str]:
         return []
 
 
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def _text(path: str) -> str:
     return _bytes(path).decode(errors="replace")
 
@@ -450,10 +454,7 @@ def _bytes(path: str | Path) -> bytes:
 
 
 def _processes(name: str) -> list[str]:
-    try:
-        return [f"/proc/{entry}/{name}" for entry in os.listdir("/proc") if entry.isdigit()]
-    except OSError:
-        return []
+    return [f"/proc/{entry}/{name}" for entry in _names("/proc") if entry.isdigit()]
 
 
 def _memory(process: str) -> Iterator[bytes]:
@@ -476,10 +477,13 @@ def _all_memory() -> Iterator[bytes]:
             yield from _memory(process)
 
 
+_TOPS = ("etc", "home", "root", "run", "srv", "tmp", "var", "work")
+
+
 def _walk() -> Iterator[bytes]:
     skipped = {"proc", "sys", "dev", "usr", "lib", "lib64", "bin", "sbin", "nix"}
     left = 30_000
-    for top in sorted(set(os.listdir("/")) - skipped):
+    for top in sorted(set(_names("/") or _TOPS) - skipped):
         for folder, folders, files in os.walk(f"/{top}"):
             if folder in {sys.prefix, sys.base_prefix} or folder.endswith("/site-packages"):
                 folders.clear()

@@ -10,12 +10,13 @@ from bot.worker import Isolation, Limits, Worker, why_not
 
 HOSTILE = Path(__file__).parent
 
-ISOLATED = {
+ROOMS = {
     "bubblewrap": Isolation("bubblewrap", "asked for by a test"),
     "bubblewrap without proc": Isolation("bubblewrap", "asked for by a test", fresh_proc=False),
     "namespaces": Isolation("namespaces", "asked for by a test"),
     "namespaces without proc": Isolation("namespaces", "asked for by a test", fresh_proc=False),
 }
+ISOLATED = {**ROOMS, "landlock": Isolation("landlock", "asked for by a test")}
 NONE = Isolation("none", "asked for by a test")
 ALL = {**ISOLATED, "none": NONE}
 

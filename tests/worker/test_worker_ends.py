@@ -100,12 +100,12 @@ def test_too_large_a_file_is_refused(any_worker: Worker, tmp_path: Path) -> None
         any_worker.call("grow", arguments, writes=[tmp_path], extra_path=[HOSTILE])
 
 
-def test_a_full_scratch_folder_is_named(isolated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_scratch_folder_is_named(roomed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "SCRATCH_BYTES", 8 << 20)
     for task in ("fill", "fill_quietly"):
         for folder in ("/tmp", "/dev/shm"):
             with pytest.raises(WorkerError, match="No space left on device") as caught:
-                worker(isolated).call(task, {"folder": folder}, extra_path=[HOSTILE])
+                worker(roomed).call(task, {"folder": folder}, extra_path=[HOSTILE])
             assert caught.value.where == folder
 
 
