@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from bot.canonical import digest, text_sha256
 from bot.card.environment import SHARED, environment, finish, render, templates_folder
 from bot.card.front_matter import front_matter
+from bot.card.layout import tidy, wrap
 from bot.card.markdown import plain_text
 from bot.card.numbers import Ledger, NumberOnCard
 from bot.card.review import render_review
@@ -40,9 +40,7 @@ def render_card(release: Release, *, template: str, template_name: str) -> Rende
     Raises:
         RecipeError: The template is wrong, names something that there is not, or has a number typed by hand.
     """
-    ledger = Ledger()
-    text = render(environment(release, ledger, {template_name: template}), template_name)
-    body, numbers = finish(tidy(text), ledger, template_name)
+    body, numbers = _render(release, {template_name: template}, template_name)
     head, head_numbers = front_matter(release)
     return RenderedCard(f"{head}\n{body}", (*head_numbers, *numbers))
 
@@ -63,23 +61,18 @@ def render_summary(release: Release) -> str:
 
 
 def _render_shared(release: Release, name: str) -> str:
-    ledger = Ledger()
-    text = render(environment(release, ledger, {}), SHARED + name)
-    return finish(tidy(text), ledger, SHARED + name)[0]
+    return _render(release, {}, SHARED + name)[0]
+
+
+def _render(release: Release, own: dict[str, str], name: str) -> tuple[str, tuple[NumberOnCard, ...]]:
+    # A random-weight model lies on an embedded Hub, under names that stand for something else on the real one.
+    ledger = Ledger(links=not release.random_weights)
+    text = render(environment(release, ledger, own), name)
+    body, numbers = finish(tidy(text), ledger, name)
+    return wrap(body), numbers
 
 
 def templates_digest() -> str:
     """A digest of the shared templates, which are part of what makes a release this one."""
     paths = sorted(templates_folder().glob("*.j2"))
     return digest({path.name: text_sha256(path.read_text("utf-8")) for path in paths})
-
-
-def tidy(text: str) -> str:
-    """Takes out what only the templates' layout put in: blank lines in a row, spaces at the ends of lines.
-
-    Code blocks stay as they are but for such spaces.
-    """
-    text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
-    parts = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
-    parts[::2] = [re.sub(r"\n{3,}", "\n\n", part) for part in parts[::2]]
-    return "".join(parts).strip() + "\n"

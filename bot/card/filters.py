@@ -14,7 +14,7 @@ from typing import Any
 from jinja2.exceptions import FilterArgumentError
 from markupsafe import Markup, escape
 
-from bot.card.markdown import plain_text, url_path
+from bot.card.markdown import plain_text, url_path, visible_lines
 from bot.card.numbers import Kind, Number, Text, stronger
 
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -61,8 +61,8 @@ def scientific(value: Number, digits: int = 3) -> Markup:
 
 
 def percent(value: Number) -> Markup:
-    """A share as a percentage: 99.5 %, 10 %."""
-    return _number(value).show(f"{_significant(value.value * 100, 3)} %")
+    """A share as a percentage: 99.5%, 10%."""
+    return _number(value).show(f"{_significant(value.value * 100, 3)}%")
 
 
 def millions(value: Number) -> Markup:
@@ -156,7 +156,7 @@ def enumerated(names: Sequence[Text]) -> Markup:
 
 def series(numbers: Sequence[Number]) -> Markup:
     """A list of numbers, the middle of a long even one left out: 0, 1, 2, …, 100."""
-    steps = {round(after.value - before.value, 9) for before, after in pairwise(numbers)}
+    steps = {round(after.value - before.value, 9) for before, after in pairwise(numbers[1:])}
     if len(numbers) > 6 and len(steps) == 1:
         return Markup("{}, {}, {}, …, {}").format(*numbers[:3], numbers[-1])
     return join(numbers)
@@ -193,18 +193,23 @@ def python(value: Any) -> Markup:
         literal = json.dumps(value.raw) if value.raw.isascii() and value.raw.isprintable() else ascii(value.raw)
         return value.show(literal)
     if isinstance(value, Number):
-        return value.show(repr(value.value))
+        return value.show(f"{value.value:.15g}")
     if isinstance(value, Sequence) and not isinstance(value, str):
         return Markup("[{}]").format(Markup(", ").join(python(item) for item in value))
     raise FilterArgumentError(f"cannot write {type(value).__name__} as code")
 
 
 def python_series(numbers: Sequence[Number]) -> Markup:
-    """Numbers as a numpy array in code; as a range where they are one."""
+    """Numbers as a numpy array in code, a run of whole numbers as a range: np.array([0.25, *range(1, 81)])."""
     values = [number.value for number in numbers]
-    if len(values) > 3 and values == list(range(len(values))):
-        return Markup("np.arange({})").format(count(numbers))
-    return Markup("np.array({})").format(python(numbers))
+    run = len(values)
+    while run and values[run - 1] == values[-1] - (len(values) - run) and float(values[run - 1]).is_integer():
+        run -= 1
+    if len(values) - run < 4:
+        return Markup("np.array({})").format(python(numbers))
+    last = numbers[-1].show(f"range({int(values[run])}, {int(values[-1]) + 1})")
+    head = Markup("").join(Markup("{}, ").format(python(number)) for number in numbers[:run])
+    return Markup("np.array([{}*{}])").format(head, last)
 
 
 def identifier(value: Text) -> Markup:
@@ -218,31 +223,34 @@ def short(value: Text, length: int = 12) -> Text:
     return _text(value).replace_raw(value.raw[:length])
 
 
+LOCAL_OWNER = "local-user"
+"""The embedded Hub's own account. On the public Hub its repositories are nobody's, or somebody else's."""
+
+
 def hub_link(repo: Text, kind: str | Text = "model") -> Markup:
     """A link to a repository on the Hub."""
-    return Markup("[{}]({})").format(repo, repo.show(_hub_url(repo, kind)))
+    return _hub_link(repo, _text(repo), kind)
 
 
 def commit_link(source: Any) -> Markup:
     """A source's commit, linked to the repository as it was then."""
-    commit = source.commit
-    if not source.repo:
-        return code(short(commit))
-    url = f"{_hub_url(source.repo, source.repo_type)}/tree/{url_path(commit.raw)}"
-    return Markup("[{}]({})").format(code(short(commit)), commit.show(url))
+    path = f"/tree/{url_path(source.commit.raw)}"
+    return _hub_link(code(short(source.commit)), source.repo, source.repo_type, source.commit, path)
 
 
 def source_file_link(file: Any, source: Any) -> Markup:
     """A file of a source, linked to it as it was at that commit."""
-    if not source.repo:
-        return code(file.path)
-    url = f"{_hub_url(source.repo, source.repo_type)}/blob/{url_path(source.commit.raw)}/{url_path(file.path.raw)}"
-    return Markup("[{}]({})").format(file.path, file.path.show(url))
+    path = f"/blob/{url_path(source.commit.raw)}/{url_path(file.path.raw)}"
+    return _hub_link(file.path, source.repo, source.repo_type, file.path, path)
 
 
-def _hub_url(repo: Text, kind: str | Text) -> str:
+def _hub_link(label: Any, repo: Text, kind: str | Text, of: Text | None = None, path: str = "") -> Markup:
+    """A link below a repository's page; only the label where there is no such page."""
+    if not repo or not repo.ledger.links or repo.raw.startswith(f"{LOCAL_OWNER}/"):
+        return escape(label)
     prefix = "datasets/" if kind == "dataset" else ""
-    return f"https://huggingface.co/{prefix}{url_path(_text(repo).raw)}"
+    url = f"https://huggingface.co/{prefix}{url_path(repo.raw)}{path}"
+    return Markup("[{}]({})").format(label, (of or repo).show(url))
 
 
 def file_link(path: Text, label: Text | None = None) -> Markup:
@@ -268,7 +276,7 @@ def join(items: Iterable[Any], separator: str = ", ", last: str | None = None) -
 
 def verbatim(value: Text) -> Markup:
     """Several lines of text in an HTML page, as they are."""
-    return value.show(str(escape(_text(value).raw)))
+    return value.show(str(escape(visible_lines(_text(value).raw))))
 
 
 def codes(items: Iterable[Any]) -> list[Markup]:
@@ -321,6 +329,15 @@ def limit(verdict: Any) -> Markup:
         return verdict.limit.show("all") if verdict.limit == 1 else Markup("at least {}").format(percent(verdict.limit))
     word = "at most" if verdict.comparison == "max" else "at least"
     return Markup("{} {}").format(word, with_unit(verdict.limit, verdict.unit))
+
+
+def verdict_value(verdict: Any) -> Markup:
+    """What a gate found: 0.012 years, 99.5%."""
+    if verdict.value is None:
+        return Markup("")
+    if verdict.rule.raw.endswith(".agreement"):
+        return percent(verdict.value)
+    return with_unit(verdict.value, verdict.unit)
 
 
 def moves(image: Mapping[str, Any]) -> bool:
@@ -396,6 +413,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "figure_name": figure_name,
     "provider_name": provider_name,
     "limit": limit,
+    "verdict_value": verdict_value,
     "moves": moves,
     "pil_filter": pil_filter,
     "value_with_unit": value_with_unit,

@@ -82,10 +82,10 @@ def front_matter(release: Release) -> tuple[str, tuple[NumberOnCard, ...]]:
     """
     found = fields(release)
     numbers = []
-    for key, (value, origin, kind) in found.items():
+    for value, origin, kind in found.values():
         for item in value if isinstance(value, list | tuple) else [value]:
             if has_digit(str(item)):
-                numbers.append(NumberOnCard(f"{key}: {item}", origin, kind))
+                numbers.append(NumberOnCard(str(item), origin, kind))
     return dump({key: value for key, (value, _, _) in found.items()}), tuple(numbers)
 
 

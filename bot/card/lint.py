@@ -12,7 +12,7 @@ from bot.card.numbers import has_digit, without_marked
 from bot.errors import RecipeError
 
 NAMES = (
-    r"(?:b?fp|FP|BF)(?:16|32|64|8)",
+    r"(?:fp|bf|FP|BF)(?:8|16|32|64)",
     r"[Uu]?(?:[Ii]nt|INT)(?:4|8|16|32|64)",
     r"(?:float|double)(?:16|32|64)",
     r"DINOv[123]",

@@ -27,6 +27,11 @@ def plain_text(text: str) -> str:
     return "".join(_visible(char) for char in " ".join(text.split()))
 
 
+def visible_lines(text: str) -> str:
+    """Text of several lines without characters that hide, reorder or control anything; its spaces stay."""
+    return "\n".join("".join(_visible(char) for char in line.expandtabs(4)) for line in text.splitlines())
+
+
 def _visible(char: str) -> str:
     category = unicodedata.category(char)
     if category in {"Cc", "Cs", "Co", "Cn"}:
@@ -63,7 +68,7 @@ def _defuse_addresses(text: str) -> str:
 def code_span(text: str) -> str:
     """Text as a code span; as escaped text where a code span could not hold it in every place."""
     shown = plain_text(text)
-    if not shown or REPLACEMENT in shown or set(shown) & set("`|"):
+    if not shown or REPLACEMENT in shown or set(shown) & set("`|") or re.search(r"@\w", shown):
         return escape_markdown(text)
     return f"`{shown}`"
 

@@ -48,11 +48,13 @@ class Ledger:
     Attributes:
         escape: How text becomes inert in the format that is being written.
         code: How text becomes code in it.
+        links: Whether names of repositories are linked to the Hub.
         decorate: What else is put around a printed value, given it and its origin; the HTML page shows the origin.
     """
 
     escape: Callable[[str], str] = escape_markdown
     code: Callable[[str], str] = code_span
+    links: bool = True
     decorate: Callable[[str, NumberOnCard], str] = lambda text, origin: text
     entries: list[tuple[str, Kind]] = field(default_factory=list)
     _known: dict[tuple[str, Kind], int] = field(default_factory=dict)
@@ -112,7 +114,9 @@ class Number:
         return self.ledger.mark(text, self.field, self.kind)
 
     def __html__(self) -> Markup:
-        return self.show(str(self.value) if isinstance(self.value, int) else f"{self.value:.4g}")
+        if isinstance(self.value, int) or self.kind == "declared":
+            return self.show(f"{self.value:.15g}")  # What was declared is shown as it was.
+        return self.show(f"{self.value:.4g}")
 
     __str__ = __html__
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
+from bot.card.markdown import plain_text
 from bot.records import Artifact, Release
 
 
@@ -25,8 +26,15 @@ def card_html(card: str) -> Markup:
 
     _, front_matter, body = card.split("---\n", 2) if card.startswith("---\n") else ("", "", card)
     markdown = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
+    tokens = markdown.parse(body)
+    for token in tokens:
+        for child in token.children or ():
+            # A link to a neighbouring file leads nowhere from this page.
+            if child.type == "link_open" and not str(child.attrGet("href")).startswith("https://"):
+                child.attrs = {"title": "a file of the repository"}
     head = Markup("<pre><code>{}</code></pre>\n").format(front_matter) if front_matter else Markup("")
-    return head + Markup(markdown.render(body))  # noqa: S704 - the parser escapes what it does not make itself
+    rendered = markdown.renderer.render(tokens, markdown.options, {})
+    return head + Markup(rendered)  # noqa: S704 - the parser escapes what it does not make itself
 
 
 def changes(release: Release, previous: Release | None) -> list[Change]:
@@ -46,8 +54,12 @@ def changes(release: Release, previous: Release | None) -> list[Change]:
     return found + _figure_changes(previous, release)
 
 
+def _change(what: str, before: str, after: str) -> Change:
+    return Change(plain_text(what), plain_text(before), plain_text(after))
+
+
 def _changed(what: str, before: str, after: str) -> list[Change]:
-    return [] if before == after else [Change(what, before, after)]
+    return [] if before == after else [_change(what, before, after)]
 
 
 def _licenses(release: Release) -> str:
@@ -56,7 +68,7 @@ def _licenses(release: Release) -> str:
 
 def _artifact_changes(name: str, before: Artifact | None, after: Artifact | None) -> list[Change]:
     if before is None or after is None:
-        return [Change(name, _file(before), _file(after))]
+        return [_change(name, _file(before), _file(after))]
     return [
         *_changed(f"{name}: file", _file(before), _file(after)),
         *_changed(f"{name}: signature", _signature(before), _signature(after)),
@@ -91,7 +103,7 @@ def _figure_changes(previous: Release, release: Release) -> list[Change]:
         if key in before and before[key].value != after.value:
             what = f"{after.artifact}: {after.key} on {after.provider or '—'}"
             unit = f" {after.unit}" if after.unit else ""
-            found.append(Change(what, f"{before[key].value:.4g}{unit}", f"{after.value:.4g}{unit}"))
+            found.append(_change(what, f"{before[key].value:.4g}{unit}", f"{after.value:.4g}{unit}"))
     return found
 
 

@@ -173,6 +173,7 @@ class Queries:
             "decisions_of": self.decisions_of,
             "input_groups": self.input_groups,
             "output_groups": self.output_groups,
+            "usage_groups": self.usage_groups,
         }
 
     def artifact(self, name: str | Text) -> Any:
@@ -242,6 +243,21 @@ class Queries:
     def output_groups(self) -> ListView:
         """The published artifacts, those with the same outputs together."""
         return self._groups(lambda artifact: artifact.signature.outputs)
+
+    def usage_groups(self) -> list[ListView]:
+        """One artifact for each kind of input, those that are prepared alike but for the size together."""
+        groups: list[tuple[Any, list[Any]]] = []
+        for artifact in (group[0] for group in self.input_groups()):
+            record = self.release.artifact(artifact.name.raw)
+            plans = [plan and plan.get("image") for plan in self._plans(record)]
+            if len(plans) != 1 or not plans[0]:
+                continue  # What goes into it is more than one picture: a snippet would have to guess.
+            key = ({**plans[0], "size": None}, record.signature.inputs[0].dtype)
+            same = next((members for other, members in groups if other == key), None)
+            if same is None:
+                groups.append((key, same := []))
+            same.append(artifact)
+        return [ListView(members) for _, members in groups]
 
     def _plans(self, artifact: Artifact) -> list[Any]:
         declared: Any = self.release.declared.get("inputs", {})
