@@ -113,6 +113,7 @@ def histogram_svg(measurement: Any) -> Markup:
     Args:
         measurement: The view of a measurement that has a histogram.
     """
+    unit = plain_text(measurement.unit.raw)
     edges = [edge.value for edge in measurement.histogram.edges]
     counts = [count.value for count in measurement.histogram.counts]
     top = max(counts, default=0) or 1
@@ -123,11 +124,11 @@ def histogram_svg(measurement: Any) -> Markup:
             40 - 40 * count / top,
             max(width - 0.4, 0.1),
             40 * count / top,
-            f"{count} samples from {edges[index]:.3g} to {edges[index + 1]:.3g} {measurement.unit.raw}",
+            f"{count} samples from {edges[index]:.3g} to {edges[index + 1]:.3g} {unit}",
         )
         for index, count in enumerate(counts)
     )
-    label = f"Differences from {edges[0]:.3g} to {edges[-1]:.3g} {measurement.unit.raw}, {sum(counts)} samples"
+    label = f"Differences from {edges[0]:.3g} to {edges[-1]:.3g} {unit}, {sum(counts)} samples"
     return Markup('<svg viewBox="0 0 100 40" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>').format(
         escape(label), bars
     )
