@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from markupsafe import Markup
 
-from bot.card.markdown import code_span, escape_markdown
+from bot.card.markdown import code_span, escape_markdown, plain_text
 
 Kind = Literal["measured", "declared", "reported", "recorded", "constant"]
 """Measured by the bot; declared by the recipe; reported by the source; recorded while building; or a constant such as
@@ -61,6 +61,7 @@ class Ledger:
 
     def mark(self, text: str, origin: str, kind: Kind) -> Markup:
         """Finished output with its origin."""
+        origin = plain_text(origin)  # Keys of the record are data too.
         key = (origin, kind)
         if key not in self._known:
             self._known[key] = len(self.entries)
