@@ -48,8 +48,9 @@ def float16_common(
         try:
             converted = float16.convert_float_to_float16(model, keep_io_types=True, op_block_list=block_list)
         except Exception as error:
+            said = " ".join(str(error).split()).removesuffix(".")
             raise StepError(
-                f"onnxconverter-common cannot convert this graph: {type(error).__name__}: {error}",
+                f"onnxconverter-common cannot convert this graph: {type(error).__name__}: {said}.",
                 where=source.name,
                 remedy="Use the step float16 instead.",
             ) from error

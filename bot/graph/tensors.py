@@ -27,7 +27,7 @@ class DType(NamedTuple):
 
     Attributes:
         name: As in a Signature.
-        bits: Per element, as stored in raw_data; 0 for strings, which have no raw form.
+        bits: Per element, as stored in raw_data; 0 where the size of the raw form is not checked.
     """
 
     name: str
@@ -61,6 +61,8 @@ DTYPES: dict[int, DType] = {
     24: DType("float8e8m0", 8),
     25: DType("uint2", 2),
     26: DType("int2", 2),
+    27: DType("float6e2m3", 0),
+    28: DType("float6e3m2", 0),
 }
 """By the number that TensorProto.DataType gives them."""
 

@@ -12,7 +12,7 @@ from bot.graph.tensors import FLOAT16_OVERFLOWS_AT
 BEYOND = "reads a number beyond float16's range"
 AFTER_BEYOND = "computes with what may be beyond float16's range"
 TOO_SMALL = "reads a constant too small for float16"
-_FRACTIONAL = frozenset({0, 10, 11, 16, 17, 18, 19, 20, 23, 24})
+_FRACTIONAL = frozenset({0, 10, 11, 16, 17, 18, 19, 20, 23, 24, 27, 28})
 """Dtypes that are not integers: the unknown one, and those of floating point."""
 
 ROOT_OF_SQUARES = "root of a mean of squares"
