@@ -14,6 +14,7 @@ from bot.localhub.names import repo_type
 from bot.localhub.repository import MAIN, Repository
 from bot.localhub.store import User
 from bot.localhub.web import Call, json_answer
+from bot.localhub.webhooks import content_event, discussion_event
 
 
 def _summary(repository: Repository, record: Record) -> dict[str, Any]:
@@ -93,6 +94,7 @@ def create(call: Call) -> Response:
         record = discussions.create(
             repository, title, description, user.person, call.when(), head=head, draft=pull_request
         )
+    call.events.append(discussion_event(call, repository, record, "create", None))
     url = f"{call.base}/{repository.web_path}/discussions/{record['num']}"
     return json_answer({"num": record["num"], "url": url, "pullRequest": pull_request})
 
@@ -108,35 +110,62 @@ def _moderated(call: Call) -> tuple[Repository, User, int]:
     return repository, user, number
 
 
+# These four are shared by the API and the pages for people.
+
+
+def add_comment(call: Call, repository: Repository, user: User, number: int, text: object) -> Record:
+    """Add a comment, tell of it, and return its event."""
+    added = discussions.add_comment(repository, number, text, user.person, call.when())
+    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "create", added))
+    return added
+
+
+def set_status(call: Call, repository: Repository, user: User, number: int, status: object, text: object) -> Record:
+    """Open or close a discussion, tell of it, and return the event."""
+    changed = discussions.set_status(repository, number, status, user.person, call.when(), text)
+    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "update", None))
+    return changed
+
+
+def set_title(call: Call, repository: Repository, user: User, number: int, title: object) -> Record:
+    """Change a title, tell of it, and return the event."""
+    changed = discussions.set_title(repository, number, title, user.person, call.when())
+    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "update", None))
+    return changed
+
+
+def merge_pull_request(call: Call, repository: Repository, user: User, number: int, text: object) -> str:
+    """Merge a pull request, tell of it, and return the new commit."""
+    oid = discussions.merge(repository, number, user.person, call.when(), text)
+    record = discussions.load(repository, number)
+    call.events.append(discussion_event(call, repository, record, "update", None))
+    call.events.append(content_event(call, repository, record["base"], record["mergedBase"], oid))
+    return oid
+
+
 def comment(call: Call) -> Response:
     """``POST .../discussions/{n}/comment``."""
     user = call.writer()
-    repository = call.repository()
     text = call.json_object().get("comment")
-    event = discussions.add_comment(repository, _number(call), text, user.person, call.when())
-    return json_answer({"newMessage": _event(event)})
+    return json_answer({"newMessage": _event(add_comment(call, call.repository(), user, _number(call), text))})
 
 
 def status(call: Call) -> Response:
     """``POST .../discussions/{n}/status``."""
     repository, user, number = _moderated(call)
     body = call.json_object()
-    event = discussions.set_status(
-        repository, number, body.get("status"), user.person, call.when(), body.get("comment")
-    )
-    return json_answer({"newStatus": event})
+    changed = set_status(call, repository, user, number, body.get("status"), body.get("comment"))
+    return json_answer({"newStatus": changed})
 
 
 def title(call: Call) -> Response:
     """``POST .../discussions/{n}/title``."""
     repository, user, number = _moderated(call)
-    event = discussions.set_title(repository, number, call.json_object().get("title"), user.person, call.when())
-    return json_answer({"newTitle": event})
+    return json_answer({"newTitle": set_title(call, repository, user, number, call.json_object().get("title"))})
 
 
 def merge(call: Call) -> Response:
     """``POST .../discussions/{n}/merge``; members only."""
     repository, user = call.writable()
     text = call.json_object().get("comment")
-    oid = discussions.merge(repository, _number(call), user.person, call.when(), text)
-    return json_answer({"mergeCommitId": oid})
+    return json_answer({"mergeCommitId": merge_pull_request(call, repository, user, _number(call), text)})

@@ -15,6 +15,7 @@ from bot.localhub.commits import LINE_LIMIT, apply_plan, preupload, read_plan
 from bot.localhub.errors import HubError, bad_request, entry_not_found, revision_not_found
 from bot.localhub.repository import Entry, Repository
 from bot.localhub.web import Call, content_answer, json_answer, next_link, stream_body
+from bot.localhub.webhooks import content_event, discussion_event
 
 _TREE_PAGE, _EXPANDED_PAGE = 1000, 50
 _PREUPLOAD_MAXIMUM = 1000
@@ -114,6 +115,7 @@ def commit(call: Call) -> Response:
         when = call.when()
         oid = apply_plan(repository, plan, head, user.person, when)
         discussions.add_commit(repository, reference, oid, user.person, when)
+    call.events.append(content_event(call, repository, reference, head, oid))
     return json_answer(_committed(call, repository, oid))
 
 
@@ -146,6 +148,9 @@ def _commit_as_pull_request(call: Call) -> Response:
         when = call.when()
         oid = apply_plan(repository, plan, parent, user.person, when)
         record = discussions.create(repository, plan.summary, plan.description, user.person, when, base=base, head=oid)
+    call.events.append(discussion_event(call, repository, record, "create", None))
+    reference = discussions.pull_request_reference(record["num"])
+    call.events.append(content_event(call, repository, reference, None, oid))
     url = f"{call.base}/{repository.web_path}/discussions/{record['num']}"
     return json_answer({**_committed(call, repository, oid), "pullRequestUrl": url})
 

@@ -17,6 +17,7 @@ from bot.localhub.names import check_reference_name, kind_of
 from bot.localhub.repository import MAIN, Entry, Repository
 from bot.localhub.store import User
 from bot.localhub.web import Call, json_answer, next_link
+from bot.localhub.webhooks import content_event, event
 
 _LIST_FIELDS = (
     "author",
@@ -99,6 +100,7 @@ def create_repo(call: Call) -> Response:
             error.extra |= {"url": f"{call.base}/{repository.web_path}", "name": repo_id}
         raise
     identity = repository.settings["id"]
+    call.events.append(event(call, repository, "create", "repo"))
     return json_answer({"url": f"{call.base}/{repository.web_path}", "name": repo_id, "id": identity})
 
 
@@ -106,9 +108,11 @@ def delete_repo(call: Call) -> Response:
     """``DELETE /api/repos/delete``."""
     user = call.writer()
     kind, repo_id, _ = _named(call, user)
-    call.store.repository(kind, repo_id)
+    repository = call.store.repository(kind, repo_id)
     _check_namespace(call, user, repo_id)
+    deleted = event(call, repository, "delete", "repo")
     call.store.delete(kind, repo_id)
+    call.events.append(deleted)
     return json_answer({})
 
 
@@ -120,10 +124,13 @@ def move_repo(call: Call) -> Response:
     if not isinstance(source, str) or not isinstance(target, str):
         raise bad_request("A move needs fromRepo and toRepo")
     kind = kind_of(body.get("type"))
-    call.store.repository(kind, source)
+    repository = call.store.repository(kind, source)
     for repo_id in (source, target):
         _check_namespace(call, user, repo_id)
+    owner = {"id": target.partition("/")[0]}
+    moved = event(call, repository, "move", "repo", movedTo={"name": target, "owner": owner})
     call.store.move(kind, source, target)
+    call.events.append(moved)
     return json_answer({})
 
 
@@ -142,6 +149,7 @@ def settings(call: Call) -> Response:
             raise bad_request('visibility is "public" or "private"')
         changes["private"] = visibility == "private"
     repository.change_settings(changes)
+    call.events.append(event(call, repository, "update", "repo.config", updatedConfig=changes))
     return json_answer({"private": repository.settings["private"], "gated": repository.settings["gated"]})
 
 
@@ -351,6 +359,7 @@ def create_branch(call: Call) -> Response:
             raise HubError(409, f"Reference already exists: {name}")
         commit = repository.resolve(str(start) if start else "main")
         _move(repository, {name: commit})
+    call.events.append(content_event(call, repository, name, None, commit))
     return json_answer({})
 
 
@@ -359,11 +368,13 @@ def delete_branch(call: Call) -> Response:
     repository, _ = call.writable()
     name = f"refs/heads/{call['branch']}"
     with repository.lock:
-        if repository.reference(name) is None:
+        old = repository.reference(name)
+        if old is None:
             raise revision_not_found(call["branch"])
         if name == MAIN:
             raise HubError(403, "The branch main cannot be deleted")
         repository.transact({name: None})
+    call.events.append(content_event(call, repository, name, old, None))
     return json_answer({})
 
 
@@ -383,6 +394,7 @@ def create_tag(call: Call) -> Response:
             tagger = pygit2.Signature(person.name, person.email, int(when.timestamp()), 0, "utf-8")
             target = str(repository.store_tag(str(name), target, tagger, str(message)))
         _move(repository, {full: target})
+    call.events.append(content_event(call, repository, full, None, repository.reference(full)))
     return json_answer({})
 
 
@@ -391,9 +403,11 @@ def delete_tag(call: Call) -> Response:
     repository, _ = call.writable()
     name = f"refs/tags/{call['tag']}"
     with repository.lock:
-        if repository.reference(name) is None:
+        old = repository.reference(name)
+        if old is None:
             raise revision_not_found(call["tag"])
         repository.transact({name: None})
+    call.events.append(content_event(call, repository, name, old, None))
     return json_answer({})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import io
 import logging
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot.localhub import VERSION, api_discussions, api_files, api_repos, pages, xet
+from bot.localhub import VERSION, api_discussions, api_files, api_repos, git_http, pages, webhooks, xet
 from bot.localhub.errors import HubError
 from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
 from bot.localhub.lfs import Signer
@@ -31,6 +32,7 @@ from bot.localhub.web import (
     read_body,
     session_cookie,
 )
+from bot.localhub.webhooks import Webhooks
 
 FAULTS_PATH = "/api/embedded-hub/faults"
 log = logging.getLogger("bot.localhub")
@@ -72,14 +74,8 @@ def clear_faults(call: Call) -> Response:
 
 def routes() -> list[Route]:
     """Return all routes; the first that fits is taken."""
-    return [
-        *_general_routes(),
-        *_repo_routes(),
-        *_discussion_routes(),
-        *_xet_routes(),
-        *_file_routes(),
-        *_page_routes(),
-    ]
+    api = [*_general_routes(), *_webhook_routes(), *_repo_routes(), *_discussion_routes(), *_xet_routes()]
+    return [*api, *_file_routes(), *_page_routes()]
 
 
 def _general_routes() -> list[Route]:
@@ -95,6 +91,18 @@ def _general_routes() -> list[Route]:
         Route("DELETE", "/api/repos/delete", api_repos.delete_repo),
         Route("POST", "/api/repos/move", api_repos.move_repo),
         Route("GET", "/api/{kind}", api_repos.list_repos),
+    ]
+
+
+def _webhook_routes() -> list[Route]:
+    base = "/api/settings/webhooks"
+    return [
+        Route("GET", base, webhooks.list_hooks),
+        Route("POST", base, webhooks.create_hook),
+        Route("GET", f"{base}/{{id}}", webhooks.get_hook),
+        Route("POST", f"{base}/{{id}}", webhooks.update_hook),
+        Route("DELETE", f"{base}/{{id}}", webhooks.delete_hook),
+        Route("POST", f"{base}/{{id}}/{{what}}", webhooks.switch_hook),
     ]
 
 
@@ -159,6 +167,16 @@ def _file_routes() -> list[Route]:
             Route("PUT", f"{objects}/{{oid}}/parts/{{upload}}/{{part}}", api_files.lfs_put_part, None),
             Route("POST", f"{objects}/{{oid}}/complete/{{upload}}/{{size}}", api_files.lfs_complete),
             Route("GET", f"{objects}/{{oid}}", api_files.lfs_get),
+            *(
+                Route("GET", f"{repo}{suffix}/{path}", handler)
+                for suffix in (".git", "")
+                for path, handler in (
+                    ("info/refs", git_http.info_refs),
+                    ("HEAD", git_http.head),
+                    ("objects/info/packs", git_http.packs),
+                    ("objects/{object*}", git_http.git_object),
+                )
+            ),
             Route("GET", f"{repo}/resolve/{{rev}}/{{path*}}", api_files.resolve),
             Route("GET", f"{repo}/raw/{{rev}}/{{path*}}", api_files.raw),
         ]
@@ -166,7 +184,11 @@ def _file_routes() -> list[Route]:
 
 
 def _page_routes() -> list[Route]:
-    found = [Route("GET", "/", pages.index), Route("GET", "/-/style.css", pages.style)]
+    found = [
+        Route("GET", "/", pages.index),
+        Route("GET", "/{kind}", pages.index),
+        Route("GET", "/-/style.css", pages.style),
+    ]
     for repo in ("/{kind}/{ns}/{name}", "/{ns}/{name}"):
         found += [
             Route("GET", repo, pages.repo_page),
@@ -196,6 +218,7 @@ class App:
         self.signer = Signer(secrets.token_bytes(32))
         self.faults = Faults()
         self.session = secrets.token_hex(32)
+        self._webhooks = Webhooks(store)
         self._limiter = limiter or Limiter({})
         self._hosts = {*_LOOPBACK, *hosts}
         self._router = Router(routes())
@@ -267,9 +290,11 @@ class App:
             base=f"http://{host}",
             body=await read_body(request, route.limit) if route.limit is not None else io.BytesIO(),
             session=self.session,
+            webhooks=self._webhooks,
         )
         with call.body:
             response = await answer(route, call)
+        self._webhooks.tell(call.events)
         response.headers.update(rate)
         return response
 
@@ -293,6 +318,15 @@ class App:
             # A browser that was given a page sees what the page's user sees; writing takes a form, or a token.
             good = hmac.compare_digest(cookie.encode(), self.session.encode())
             return User(self.store.local_user.name, "read") if good else None
-        if scheme.lower() != "bearer" or not value:
+        value = value.strip()
+        if scheme.lower() == "basic":
+            # git sends a user name and a password; the password is the token.
+            try:
+                value = base64.b64decode(value, validate=True).decode().partition(":")[2]
+            except ValueError:
+                value = ""
+        elif scheme.lower() != "bearer":
+            value = ""
+        if not value:
             raise HubError(401, "Authorization is Bearer and a token")
-        return self.store.bearer(value.strip())
+        return self.store.bearer(value)

@@ -9,6 +9,9 @@ from bot.localhub.errors import HubError, bad_request
 KINDS = {"models": "model", "datasets": "dataset"}
 """Plural, as it stands in URLs and on the disk, to singular, as it stands in JSON."""
 
+RESERVED = ("api", "cas", "datasets", "models", "spaces", "v1")
+"""Words that cannot be namespaces, since addresses begin with them."""
+
 _PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?|[A-Za-z0-9_]")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 
@@ -25,6 +28,8 @@ def check_repo_id(repo_id: str) -> str:
             raise bad_request(f"Invalid repository name: {repo_id!r}")
     if len(parts) != 2:
         raise bad_request(f"A repository is named namespace/name, not {repo_id!r}")
+    if parts[0] in RESERVED:
+        raise bad_request(f"{parts[0]!r} cannot be a namespace")
     return repo_id
 
 

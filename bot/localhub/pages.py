@@ -20,7 +20,7 @@ import jinja2
 from markupsafe import Markup
 from starlette.responses import RedirectResponse, Response
 
-from bot.localhub import cards, differences, discussions, markdown
+from bot.localhub import api_discussions, cards, differences, discussions, markdown
 from bot.localhub.clock import iso
 from bot.localhub.errors import HubError, bad_request, entry_not_found
 from bot.localhub.names import KINDS
@@ -186,9 +186,10 @@ def _may_see(call: Call, repository: Repository) -> bool:
 
 
 def index(call: Call) -> Response:
-    """``GET /``: all repositories, the newest first."""
+    """``GET /``, ``/models`` and ``/datasets``: all repositories, or those of a kind, the newest first."""
     found = _summaries(call)
-    groups = [(kind, [each for each in found if each.repository.kind == kind]) for kind in KINDS]
+    kinds = [call["kind"]] if "kind" in call.parameters else list(KINDS)
+    groups = [(kind, [each for each in found if each.repository.kind == kind]) for kind in kinds]
     return page(call, "index.html", groups=groups, owner="")
 
 
@@ -430,16 +431,16 @@ def act(call: Call) -> Response:
     repository, user = call.writable()
     if not call["num"].isdigit() or len(call["num"]) > 9:
         raise entry_not_found(call["num"])
-    number, text, when = int(call["num"]), fields.get("comment", ""), call.store.clock.now()
+    number, text = int(call["num"]), fields.get("comment", "")
     match call["action"]:
         case "merge":
-            discussions.merge(repository, number, user.person, when, text)
+            api_discussions.merge_pull_request(call, repository, user, number, text)
         case "close":
-            discussions.set_status(repository, number, "closed", user.person, when, text)
+            api_discussions.set_status(call, repository, user, number, "closed", text)
         case "reopen" | "publish":
-            discussions.set_status(repository, number, "open", user.person, when, text)
+            api_discussions.set_status(call, repository, user, number, "open", text)
         case "comment":
-            discussions.add_comment(repository, number, text, user.person, when)
+            api_discussions.add_comment(call, repository, user, number, text)
         case _:
             raise bad_request("A discussion is merged, closed, reopened or commented")
     return RedirectResponse(f"/{repository.web_path}/discussions/{number}", 303)

@@ -11,10 +11,10 @@ import json
 import re
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlencode
 
 from starlette.concurrency import run_in_threadpool
@@ -27,6 +27,9 @@ from bot.localhub.faults import Faults
 from bot.localhub.lfs import Signer
 from bot.localhub.repository import Repository
 from bot.localhub.store import Store, User
+
+if TYPE_CHECKING:
+    from bot.localhub.webhooks import Event, Webhooks
 
 Handler = Callable[["Call"], "Response | Awaitable[Response]"]
 SMALL_BODY = 8 * 1024 * 1024
@@ -49,7 +52,9 @@ class Call:
         query: The query, each key with all its values.
         base: Scheme and host as the client named them.
         body: The request's body, at its beginning.
+        webhooks: Who is told of what.
         session: The secret of the browser's session with the pages for people, sent or to be sent as a cookie.
+        events: What the handler did that webhooks are told of once the answer stands.
         faults: The failures that this Hub is asked to have.
     """
 
@@ -63,8 +68,11 @@ class Call:
     base: str
     body: IO[bytes]
     session: str
+    webhooks: Webhooks
+    events: list[Event] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> str:
+        """Return a variable part of the path, decoded."""
         return self.parameters[name]
 
     @property
