@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 from urllib.parse import quote, urlsplit
 
 from bot.errors import BotError, HubError, StepError
-from bot.hub.retry import TRANSIENT, Policy
+from bot.hub.retry import TRANSIENT, HubUnavailable, Policy
 from bot.hub.tokens import is_loopback, normal_endpoint
 
 if TYPE_CHECKING:
@@ -215,9 +215,9 @@ class Hub:
     def _says_embedded(self) -> bool:
         try:
             answer = self.get_json("/api/embedded-hub")
-        except HubError as error:
-            if type(error).__name__ == "HubUnavailable":
-                raise
+        except HubUnavailable:
+            raise
+        except HubError:
             return False
         return isinstance(answer, Mapping) and answer.get("embedded") is True
 
@@ -505,6 +505,7 @@ def library() -> Any:
     os.environ.setdefault("HF_XET_TELEMETRY_ENABLED", "0")
     import huggingface_hub
     import huggingface_hub.constants as constants
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     from bot.hub import session
 
@@ -512,6 +513,7 @@ def library() -> Any:
         # The library may have been imported before, with the variables unset.
         constants.HF_HUB_DISABLE_TELEMETRY = True
         constants.HF_HUB_DISABLE_IMPLICIT_TOKEN = True
+        disable_progress_bars()
         huggingface_hub.set_client_factory(session.new_client)
         huggingface_hub._bot_session = True
     return huggingface_hub

@@ -14,6 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+from bot.errors import HubError
+
+
+class HubUnavailable(HubError):
+    """The Hub gave no usable answer, retries included."""
+
+
 TRANSIENT = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses that say that the same request may succeed later."""
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from bot.errors import HubError
-from bot.hub.retry import TRANSIENT, Policy
+from bot.hub.retry import TRANSIENT, HubUnavailable, Policy
 from bot.hub.tokens import normal_endpoint
 
 LARGEST_ANSWER = 256 * 1024 * 1024
@@ -30,10 +30,6 @@ _BUSY = "another conflicting operation is in progress"
 _lock = threading.Lock()
 _tokens: dict[str, set[str]] = {}
 _policies: dict[str, Policy] = {}
-
-
-class HubUnavailable(HubError):
-    """The Hub gave no usable answer, retries included."""
 
 
 def origin_of(url: str) -> str:
@@ -69,6 +65,24 @@ def guard(request: httpx2.Request) -> None:
             "a request was about to carry a token to an address that the token was not given for; it was not sent.",
             where=origin,
             remedy="A Hub answered with a redirect or a link to that address. Check the endpoint that you gave.",
+        )
+
+
+def refuse_redirected_write(response: httpx2.Response) -> None:
+    """Stops a write that an answer sends on to another origin: what was to be published would go to a stranger.
+
+    Raises:
+        HubError: It does.
+    """
+    request = response.request
+    if request.method in ("GET", "HEAD") or not response.has_redirect_location:
+        return
+    here, there = request.url, request.url.join(response.headers["location"])
+    if origin_of(str(here)) != origin_of(str(there)):
+        raise HubError(
+            f"sends a write on to {origin_of(str(there))}; it was not followed.",
+            where=origin_of(str(here)),
+            remedy="Check the endpoint that you gave.",
         )
 
 
@@ -202,7 +216,7 @@ def new_client() -> Client:
 
     direct = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
     return Client(
-        event_hooks={"request": [hf_request_event_hook, guard]},
+        event_hooks={"request": [hf_request_event_hook, guard], "response": [refuse_redirected_write]},
         follow_redirects=True,
         timeout=httpx2.Timeout(None),
         mounts=direct,
