@@ -76,12 +76,13 @@ def _install(version: str, scratch: Path) -> None:
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"),
         *("--no-deps", "--only-binary", ":all:", "--target", str(scratch), f"onnxruntime=={version}"),
     ]
-    answer = _run(command, version)
+    # A user's setting to install into the home folder cannot be combined with a folder of our own.
+    answer = _run(command, version, {**os.environ, "PIP_USER": "0"})
     if answer.returncode:
         raise StepError(
             f"onnxruntime {version} cannot be installed: {_last_line(answer.stderr)}",
             where="target.runtime",
-            remedy="Check the network and that this version exists for this Python, or name a newer one.",
+            remedy="Check the network, and that this Python has pip and this version exists for it; or name a newer one.",
         )
 
 

@@ -131,9 +131,10 @@ def _fitting(array: Array, port: Port, where: str) -> Array:
 
 
 def fixed_batch(session: Any) -> int | None:
-    """The size of the first axis where the graph fixes it, else None."""
-    sizes = {port.shape[0] for port in inputs_of(session) if port.shape and isinstance(port.shape[0], int)}
-    return next(iter(sizes)) if len(sizes) == 1 else None
+    """The size of the inputs' first axis where the graph fixes it for all of them alike, else None."""
+    sizes = {port.shape[0] if port.shape else None for port in inputs_of(session)}
+    size = sizes.pop() if len(sizes) == 1 else None
+    return size if isinstance(size, int) else None
 
 
 def run_rows(

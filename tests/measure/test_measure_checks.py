@@ -112,6 +112,36 @@ def test_another_interface(
     assert words in found.reason
 
 
+@pytest.mark.parametrize(
+    ("described", "status"),
+    [
+        (["N", 4], "passed"),
+        (["N", "columns"], "passed"),
+        (["rows", 4], "passed"),
+        ([1, 4], "failed"),
+        (["N", 5], "failed"),
+    ],
+)
+def test_how_much_of_an_output_is_described(tmp_path: Path, described: list[Any], status: str) -> None:
+    """An output may be described in more or less detail, but not tied down where it follows the input."""
+    from bot.measure.interface import check_interface
+    from bot.measure.sessions import open_session
+
+    node = helper.make_node("Abs", ["x"], ["y"])
+    source = save_graph(tmp_path / "a.onnx", [node], {"x": ["N", 4]}, {"y": ["N", 4]})
+    reshape = helper.make_node("Reshape", ["x", "shape"], ["y"])
+    graph = helper.make_graph(
+        [reshape],
+        "described",
+        [helper.make_tensor_value_info("x", FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", FLOAT, described)],
+        [helper.make_tensor("shape", TensorProto.INT64, [2], [-1, described[1] if described[1] == 5 else 4])],
+    )
+    other = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    found = check_interface(open_session(source), open_session(other.SerializeToString()))
+    assert found.status == status, found.reason
+
+
 def test_half_precision_inputs_are_another_interface(tmp_path: Path) -> None:
     from bot.measure.interface import check_interface
     from bot.measure.sessions import open_session
