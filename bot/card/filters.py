@@ -315,6 +315,11 @@ def figure_name(figure: Any) -> Markup:
     return Markup(pattern).format(subject)  # noqa: S704
 
 
+def plain_entries(report: Any) -> Any:
+    """Those entries of a report that are one figure or one word."""
+    return report.only(lambda value: isinstance(value, str | int | float))
+
+
 def provider_name(provider: Text) -> Markup:
     """A provider for people."""
     names = {"cpu": "CPU provider", "cuda": "CUDA provider", "fp16-emulation": "true fp16, emulated", "": "—"}
@@ -411,6 +416,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "join": join,
     "shape": shape,
     "figure_name": figure_name,
+    "plain_entries": plain_entries,
     "provider_name": provider_name,
     "limit": limit,
     "verdict_value": verdict_value,

@@ -132,10 +132,10 @@ class MapView(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return (key.raw if isinstance(key, Text) else key) in self._data
 
-    @property
-    def path(self) -> str:
-        """Its place in the release record."""
-        return self._path
+    def only(self, wanted: Callable[[Any], bool]) -> MapView:
+        """The entries whose plain value is wanted."""
+        kept = {key: value for key, value in self._data.items() if wanted(value)}
+        return MapView(kept, self._path, self._kind, self._ledger)
 
 
 def _key_path(path: str, key: str) -> str:

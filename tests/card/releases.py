@@ -249,7 +249,13 @@ def seed_release() -> Release:
                 },
             },
             "samples": {
-                "wider_face": {"repo": "CUHK-CSE/wider_face", "split": "validation", "count": 200, "minimum_px": 32}
+                "wider_face": {
+                    "loader": None,
+                    "repo": "CUHK-CSE/wider_face",
+                    "split": "validation",
+                    "count": 200,
+                    "minimum_px": 32,
+                }
             },
             "timings": {"providers": {"cpu": "required", "cuda": "optional"}, "batches": [1, 5], "baseline": "source"},
             "gates": {},
@@ -275,7 +281,24 @@ def age_and_gender_release() -> Release:
             name=f"{name}-fp16",
             file=f"{name}-v1-fp16.onnx",
             made_from=name,
-            steps=(StepRecord(name="float16", parameters={"keep": []}, report={"casts": 2, "kept_fp32": 0}),),
+            steps=(
+                StepRecord(
+                    name="float16",
+                    parameters={"keep": []},
+                    report={
+                        "nodes_converted": 59,
+                        "nodes_kept": 3,
+                        "kept_because": {"its values pass the range": 3},
+                        "casts_added": 2,
+                        "weights": {
+                            "elements": 600_321,
+                            "vanished": 3434,
+                            "vanished_share": 0.00572,
+                            "largest_magnitude": 95.04153,
+                        },
+                    },
+                ),
+            ),
             bytes=1_204_111,
             sha256=f"{side:064x}",
             signature=Signature(
@@ -354,7 +377,15 @@ def age_and_gender_release() -> Release:
                 "age": {**plan, "decode": "expectation", "of": "age", "unit": "year", "values": [0.25, *range(1, 81)]},
                 "gender": {**plan, "decode": "argmax", "of": "gender", "labels": ["female", "male"]},
             },
-            "samples": {"portraits": {"repo": "somebody/portraits", "split": "", "count": 69, "minimum_px": 1}},
+            "samples": {
+                "portraits": {
+                    "loader": "image_folder",
+                    "repo": "somebody/portraits",
+                    "split": "validation",
+                    "count": 69,
+                    "minimum_px": 1,
+                }
+            },
         },
         bot_version="0.1.0",
     )
