@@ -31,7 +31,11 @@ def check_batch_invariance(source: Any, candidate: Any, feeds: dict[str, Array])
     if count < 2:
         return not_measured(RULE, "there is only one sample")
     alone, wobble = _spread(source, feeds, count)
-    _, moved = _spread(candidate, feeds, count)
+    answers, moved = _spread(candidate, feeds, count)
+    if {name: values.shape for name, values in alone.items()} != {name: value.shape for name, value in answers.items()}:
+        return not_measured(RULE, "the outputs are not those of the source")
+    if any(not np.isfinite(answers[name][np.isfinite(values)]).all() for name, values in alone.items()):
+        return not_measured(RULE, "the answers are not finite")
     worst, name = 0.0, ""
     for output, values in alone.items():
         allowed = tolerance(values, wobble.get(output, 0.0))

@@ -86,6 +86,10 @@ def judge(pair: Pair) -> Iterator[Loss]:
     if not source.size:
         return
     finite = np.isfinite(source) & np.isfinite(candidate)
+    if gone := int(np.isfinite(source).sum() - finite.sum()):
+        share = gone / int(np.isfinite(source).sum())
+        problem = f"{share:.2%} of the values are not finite" if share >= LOST_SHARE else ""
+        yield Loss(f"output {pair.name}", share, problem)
     source, candidate = np.where(finite, source, 0.0), np.where(finite, candidate, 0.0)
     yield _loss(f"output {pair.name}", source, candidate, _bounds(source))
     top = float(np.abs(source).max())

@@ -82,7 +82,7 @@ def _install(version: str, scratch: Path) -> None:
         raise StepError(
             f"onnxruntime {version} cannot be installed: {_last_line(answer.stderr)}",
             where="target.runtime",
-            remedy="Check the network, and that this Python has pip and this version exists for it; or name a newer one.",
+            remedy="Check the network, and that this Python has pip and this version is made for it; or name a newer.",
         )
 
 

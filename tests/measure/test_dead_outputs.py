@@ -143,6 +143,13 @@ def test_values_that_are_not_finite_are_another_check_s_business() -> None:
     assert check(source, other).status == "passed"
 
 
+def test_an_answer_of_nothing_but_nan_is_dead() -> None:
+    source = RANDOM.normal(size=(50, 4))
+    found = check(source, np.full_like(source, np.nan))
+    assert found.status == "failed"
+    assert "100.00% of the values are not finite" in found.reason
+
+
 def test_nothing_to_judge() -> None:
     assert check(np.zeros((0, 4)), np.zeros((0, 4))).status == "passed"
 

@@ -76,7 +76,9 @@ def test_an_output_that_is_not_finite(tmp_path: Path, linear: Callable[..., Path
         {"y": ["N", 3]},
         weights,
     )
-    found = check(tmp_path, source, candidate)["finite outputs"]
+    everything = check(tmp_path, source, candidate)
+    assert everything["dynamic axes"]["status"] == everything["batch invariance"]["status"] == "not measured"
+    found = everything["finite outputs"]
     assert found["status"] == "failed"
     assert found["value"] == np.count_nonzero(np.abs(ROWS[:, :3] * 60_000) >= 65_520)
     assert found["reason"].startswith("y is not finite, first on sample number")
@@ -110,6 +112,27 @@ def test_another_interface(
     found = check_interface(open_session(plain), open_session(other))
     assert found.status == "failed"
     assert words in found.reason
+
+
+def test_a_candidate_with_other_outputs_fails_without_a_fault_of_ours(
+    tmp_path: Path, linear: Callable[..., Path]
+) -> None:
+    node = helper.make_node("Abs", ["x"], ["z"])
+    other = save_graph(tmp_path / "other.onnx", [node], {"x": ["N", 4]}, {"z": ["N", 4]})
+    found = check(tmp_path, linear(), other)
+    assert set(statuses(found).values()) <= {"failed", "not measured"}
+    assert "the outputs are z instead of y" in found["same inputs and outputs"]["reason"]
+    assert found["finite outputs"]["reason"] == "the output y is missing"
+
+    node = helper.make_node("Abs", ["image"], ["y"])
+    renamed = save_graph(tmp_path / "renamed.onnx", [node], {"image": ["N", 4]}, {"y": ["N", 4]})
+    from bot.measure.checks import run_checks
+
+    rows = {"x": tmp_path / "rows.npy"}
+    answers = {"y": tmp_path / "source" / "y.npy"}
+    checks = run_checks((linear(), renamed), rows, (answers, answers), "cpu", 1, ignore_progress)
+    assert [each.status for each in checks] == ["failed", "passed", "passed", "failed", "failed"]
+    assert "takes the inputs ['image'] and was fed ['x']" in checks[3].reason
 
 
 @pytest.mark.parametrize(
