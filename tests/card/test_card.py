@@ -102,7 +102,7 @@ def test_no_figure_is_left_out_of_the_list(name: str, request: pytest.FixtureReq
     for number in card.numbers:
         assert number.field
         wrapped = re.sub(r"(\\ )+", r"\\s+(?:> )?", re.escape(number.text))  # A line may end between its words.
-        match = re.compile(wrapped).search(card.text, position)
+        match = re.compile(rf"(?<![A-Za-z0-9]){wrapped}").search(card.text, position)
         assert match, number
         assert list(loose_digits(card.text[position : match.start()])) == []
         position = match.end()
