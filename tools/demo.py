@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.cli.local_hub import RunningHub, local_hub
-from bot.cli.report import gate_summary
+from bot.cli.report import accuracy_figures, gate_summary, is_speed
 from bot.errors import BotError, HubError
 from bot.records import Release
 
@@ -120,7 +120,8 @@ def _print(published: list[Published], folder: Path, seconds: float) -> None:
     table = Table("recipe", "file", "bytes", "sha256", "accuracy against the source", "speed ratio", "gates")
     for each in published:
         for artifact in each.release.artifacts:
-            accuracy, speed = _figures(each.release, artifact.name)
+            accuracy = "\n".join(accuracy_figures(each.release, artifact.name))
+            speed = _speed(each.release, artifact.name)
             gates = [verdict for verdict in each.release.verdicts if verdict.artifact == artifact.name]
             row = (artifact.file, f"{artifact.bytes:,}", artifact.sha256, accuracy, speed, gate_summary(gates))
             table.add_row(each.recipe, *row, end_section=True)
@@ -138,16 +139,9 @@ def _print(published: list[Published], folder: Path, seconds: float) -> None:
     )
 
 
-def _figures(release: Release, artifact: str) -> tuple[str, str]:
-    subjects = dict(release.declared["accuracy"])  # type: ignore[arg-type]
-    figures = release.measurements_of(artifact)
-    accuracy = [
-        f"{figure.key} {figure.value:.4g} {figure.unit}".rstrip()
-        for figure in figures
-        if figure.subject in subjects and figure.provider == "cpu"
-    ]
-    speed = [f"batch {figure.batch}: {figure.value:.2f}" for figure in figures if figure.subject == "speedup"]
-    return "\n".join(accuracy), "\n".join(speed)
+def _speed(release: Release, artifact: str) -> str:
+    figures = filter(is_speed, release.measurements_of(artifact))
+    return "\n".join(f"batch {figure.batch}: {figure.value:.2f}" for figure in figures)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: op
     import json
 
     import typer
-    from rich.console import Console
-    from rich.table import Table
 
     from bot.errors import RecipeError
     from bot.recipe import load_recipe, recipe_names
@@ -47,13 +45,14 @@ def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: op
     elif not rows:
         typer.echo(f"no recipes in {recipes}: a recipe is a folder NAME with a recipe.yaml in it")
     else:
-        table = Table("recipe", "upstream", "target", "opens a", "artifacts")
         for row in rows:
+            typer.echo(row["name"])
             if "error" in row:
-                table.add_row(str(row["name"]), f"error: {row['error']}")
-            else:
-                files = "\n".join(row["artifacts"].values())
-                table.add_row(str(row["name"]), str(row["upstream"]), str(row["target"]), str(row["open"]), files)
-        Console(markup=False, highlight=False).print(table)
+                typer.echo(f"  error      {row['error']}")
+                continue
+            typer.echo(f"  upstream   {row['upstream']}")
+            typer.echo(f"  target     {row['target']} (opens a {row['open']})")
+            for key, file in row["artifacts"].items():
+                typer.echo(f"  artifact   {key}: {file}")
     if failed:
         raise typer.Exit(RecipeError.exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from bot.recipe import Recipe
-from bot.records import Inspection, Release, TensorSignature, Verdict
+from bot.records import Inspection, Measurement, Release, TensorSignature, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,10 +46,8 @@ def print_outcome(recipe: Recipe, outcome: Outcome, *, as_json: bool) -> None:
         )
         return
     if outcome.release:
-        _print_table(_release_table(outcome.release))
-        for verdict in outcome.release.verdicts:
-            if verdict.status != "passed":
-                typer.echo(f"{verdict.artifact}: {verdict.status}: {verdict.reason or verdict.rule}")
+        for line in release_lines(outcome.release):
+            typer.echo(line)
     for label, path in (("card", outcome.card), ("review", outcome.review)):
         if path:
             typer.echo(f"{label}: {path}")
@@ -71,28 +69,41 @@ def _publication(publication: Publication) -> dict[str, Any]:
     }
 
 
-def _release_table(release: Release) -> Table:
-    from rich.table import Table
-
-    table = Table("artifact", "file", "bytes", "sha256", "against the source", "speed", "gates", title=release.target)
+def release_lines(release: Release) -> list[str]:
+    """A release in a few lines per artifact, which fit on any terminal."""
+    lines = [f"{release.target}, release {release.short_identity}"]
     for artifact in release.artifacts:
         figures = release.measurements_of(artifact.name)
-        accuracy = [
-            f"{figure.key} {figure.value:.4g} {figure.unit}".strip()
-            for figure in figures
-            if figure.subject in release.declared.get("accuracy", {}) and figure.provider == "cpu"  # type: ignore[operator]
+        accuracy = accuracy_figures(release, artifact.name)
+        speed = [
+            f"batch {figure.batch} on {figure.provider}: {figure.value:.2f}" for figure in figures if is_speed(figure)
         ]
-        speed = [f"batch {figure.batch}: {figure.value:.2f}×" for figure in figures if figure.subject == "speedup"]
-        table.add_row(
-            artifact.name,
-            artifact.file,
-            str(artifact.bytes),
-            artifact.sha256[:12],
-            "\n".join(accuracy),
-            "\n".join(speed),
-            gate_summary([verdict for verdict in release.verdicts if verdict.artifact == artifact.name]),
-        )
-    return table
+        verdicts = [verdict for verdict in release.verdicts if verdict.artifact == artifact.name]
+        lines += [
+            f"  {artifact.file}",
+            f"    bytes     {artifact.bytes:,}",
+            f"    sha256    {artifact.sha256}",
+            *(f"    accuracy  {figure}" for figure in accuracy),
+            f"    speed     {', '.join(speed) or 'not measured'} (times as fast)",
+            f"    gates     {gate_summary(verdicts)}",
+            *(f"    {each.status:<9} {each.reason or each.rule}" for each in verdicts if each.status != "passed"),
+        ]
+    return lines
+
+
+def is_speed(figure: Measurement) -> bool:
+    """Whether a figure says how many times as fast something is."""
+    return figure.subject == "speedup"
+
+
+def accuracy_figures(release: Release, artifact: str, provider: str = "cpu") -> list[str]:
+    """What the recipe asked to be compared, as `age.mean_absolute 0.0103 year`."""
+    subjects = release.declared.get("accuracy")
+    return [
+        f"{figure.key} {figure.value:.4g} {figure.unit}".rstrip()
+        for figure in release.measurements_of(artifact)
+        if isinstance(subjects, dict) and figure.subject in subjects and figure.provider == provider
+    ]
 
 
 def gate_summary(verdicts: list[Verdict]) -> str:
