@@ -134,7 +134,9 @@ def _parse(source: bytes) -> onnx.ModelProto:
 def _run(model: bytes, faces: np.ndarray, batch: int = 8) -> tuple[np.ndarray, np.ndarray]:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # It warns that it has no Sin and Cos of half precision, and casts around them.
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = ["age_logits", "gender_logits"]
     parts = [session.run(names, {"face": faces[i : i + batch]}) for i in range(0, len(faces), batch)]
     return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
