@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bot.errors import StepError
 from bot.graph.half.constants import Constants
@@ -23,6 +24,9 @@ from bot.graph.parameters import Float16Parameters
 from bot.graph.steps import StepContext
 from bot.graph.tensors import FLOAT16, Fit, dtype_name
 from bot.records import Json
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ValueInfoProto
 
 _NAMED = 20
 """How many names a list in the report shows at most."""
@@ -106,8 +110,20 @@ def _settle(model: Model, root: Scope, opsets: dict[str, int]) -> None:
                 if types.get(name, 0) not in (0, dtype):
                     kind = f"{dtype_name(types[name])} instead of {dtype_name(dtype)}"
                     raise StepError(f"would come out with {name!r} as {kind}: a fault of this step.", where="float16")
-        del graph.value_info[:]
-        graph.value_info.extend(typed.value_info)
+        _declare(graph, typed)
+
+
+def _declare(graph: GraphProto, typed: GraphProto) -> None:
+    """Writes down what was inferred; a tensor whose rank is unknown is not declared, as the checker wants it."""
+    del graph.value_info[:]
+    graph.value_info.extend(value for value in typed.value_info if _is_complete(value))
+    for value, inferred in zip(graph.output, typed.output, strict=True):
+        if not _is_complete(value) and _is_complete(inferred):
+            value.type.CopyFrom(inferred.type)
+
+
+def _is_complete(value: ValueInfoProto) -> bool:
+    return not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape")
 
 
 def _counts(root: Scope) -> dict[str, Json]:

@@ -37,8 +37,8 @@ def schema_of(node: NodeProto, opsets: dict[str, int]) -> OpSchema | None:
 def infer(model: Model, opsets: dict[str, int]) -> ModelProto:
     """A copy of the model in which every tensor that ONNX can tell the type of has its type.
 
-    Declarations of intermediate tensors are dropped first. Only outputs of operators that ONNX does not know keep the
-    dtype that the file declares: there is no other source for it.
+    Declarations of intermediate tensors are dropped first. Only outputs of operators that ONNX does not know keep
+    what the file declares of them: there is no other source for it.
 
     Args:
         model: The model; it stays as it is.
@@ -62,8 +62,5 @@ def infer(model: Model, opsets: dict[str, int]) -> ModelProto:
 def _forget_types(graph: GraphProto, opsets: dict[str, int]) -> None:
     foreign = {name for node in graph.node if schema_of(node, opsets) is None for name in node.output if name}
     kept = [value for value in graph.value_info if value.name in foreign]
-    for value in kept:
-        if value.type.HasField("tensor_type"):
-            value.type.tensor_type.ClearField("shape")
     del graph.value_info[:]
     graph.value_info.extend(kept)

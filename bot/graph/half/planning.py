@@ -106,7 +106,7 @@ def _classify(node: Node, keep: Sequence[str], used: set[str]) -> None:
         node.state = State.PLAIN
     elif kept:
         node.stay(KEEP)
-    elif node.schema is None:
+    elif node.schema is None and node.op not in rules.RUNTIME_OPERATORS:
         node.stay(NO_SCHEMA)
     elif node.op in rules.KEPT:
         node.stay(rules.KEPT[node.op])
@@ -190,7 +190,7 @@ def _meet_large(node: Node, value: Value, constants: Constants, plan: Plan) -> N
         return
     node.stay(regions.BEYOND)
     if not (node.op == "Div" and node.inputs[0] is not value):
-        regions.spread_beyond(node, set())
+        regions.spread_beyond(node, set(), constants)
 
 
 def _beyond(number: float) -> bool:

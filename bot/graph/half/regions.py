@@ -12,6 +12,9 @@ from bot.graph.tensors import FLOAT16_OVERFLOWS_AT
 BEYOND = "reads a number beyond float16's range"
 AFTER_BEYOND = "computes with what may be beyond float16's range"
 TOO_SMALL = "reads a constant too small for float16"
+_SMALL_FACTOR = 1e-3
+"""A factor that is taken to undo a multiplication by a number beyond float16's range."""
+
 _FRACTIONAL = frozenset({0, 10, 11, 16, 17, 18, 19, 20, 23, 24, 27, 28})
 """Dtypes that are not integers: the unknown one, and those of floating point."""
 
@@ -133,15 +136,25 @@ def _to_the_division(node: Node, depth: int = 8, rooted: bool = False) -> list[N
     return []
 
 
-def spread_beyond(node: Node, seen: set[Node]) -> None:
+def spread_beyond(node: Node, seen: set[Node], constants: Constants) -> None:
     """Keeps in float32 what reads a node's too large results, up to where they must be in range again."""
     for reader in _float_readers(node):
         if reader in seen or reader.op in rules.NESTED:
             continue
         seen.add(reader)
         reader.stay(AFTER_BEYOND)
-        if reader.op not in rules.BOUNDED:
-            spread_beyond(reader, seen)
+        if reader.op not in rules.BOUNDED and not _scales_down(reader, constants):
+            spread_beyond(reader, seen, constants)
+
+
+def _scales_down(node: Node, constants: Constants) -> bool:
+    """Whether a node divides by a large constant, or multiplies by a small one."""
+    factor = next((value for value in node.inputs[::-1] if value is not None and value.constant is not None), None)
+    if factor is None or node.op not in ("Div", "Mul") or (node.op == "Div" and node.inputs[1] is not factor):
+        return False
+    fit = constants.fit(factor)
+    magnitude = max(fit.most_positive, -fit.most_negative)
+    return magnitude >= 1 / _SMALL_FACTOR if node.op == "Div" else magnitude <= _SMALL_FACTOR
 
 
 def spread_small(node: Node, seen: set[Node]) -> None:

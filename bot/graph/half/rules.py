@@ -22,6 +22,32 @@ KEPT: dict[str, str] = {
 }
 """Operators that stay float32 although their definition allows float16, and why."""
 
+RUNTIME_OPERATORS = frozenset(
+    f"com.microsoft:{name}"
+    for name in (
+        "Attention",
+        "BiasGelu",
+        "BiasSplitGelu",
+        "FastGelu",
+        "FusedGemm",
+        "FusedMatMul",
+        "Gelu",
+        "MultiHeadAttention",
+        "QuickGelu",
+        "RotaryEmbedding",
+    )
+)
+"""ONNX Runtime's own operators, which ONNX does not define, whose float inputs and first output have one dtype, float16
+among others."""
+
+LIKE_FIRST_INPUT = RUNTIME_OPERATORS | {
+    "SimplifiedLayerNormalization",
+    "com.microsoft:SkipLayerNormalization",
+    "com.microsoft:SkipSimplifiedLayerNormalization",
+}
+"""Operators that ONNX does not define whose first output has the first input's dtype. The normalisations among them
+stay float32: some releases sum in half."""
+
 SLOTS_IN_FLOAT: dict[str, frozenset[int]] = {"Resize": frozenset({1, 2}), "Dropout": frozenset({1})}
 """Inputs that stay float32 on a node in float16: small, and runtimes read them as float32."""
 

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from bot.errors import StepError
+from bot.graph.half import rules
 from bot.graph.inference import schema_of
 from bot.graph.inspection import qualified_op
 from bot.graph.tensors import FLOAT, FLOAT16
@@ -132,7 +133,8 @@ class Node:
 
     def _formal(self, inputs: bool, place: int) -> tuple[str, bool]:
         if self.schema is None:
-            return "", False
+            known = self.op in rules.RUNTIME_OPERATORS and (inputs or place == 0)
+            return ("T" if known else ""), known
         formals = self.schema.inputs if inputs else self.schema.outputs
         if not formals:
             return "", False
@@ -275,6 +277,10 @@ def _settle_types(node: Node) -> None:
             value.elem = value.native = bound.get(variable, 0) or _only_type(
                 formals[min(place, len(formals) - 1)].types
             )
+    first = node.inputs[0] if node.inputs else None
+    result = node.outputs[0] if node.outputs else None
+    if node.op in rules.LIKE_FIRST_INPUT and first is not None and result is not None and result.unknown:
+        result.elem = result.native = first.elem
     if node.op in ("Constant", "ConstantOfShape") and node.outputs and node.outputs[0] is not None:
         node.outputs[0].constant = _contents(node)
 
