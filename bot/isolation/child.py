@@ -27,7 +27,6 @@ import select
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -192,6 +191,8 @@ def _find(task: str) -> Callable[..., Any]:
 
 
 def _describe(error: BaseException, writes: list[str]) -> dict[str, Any]:
+    import traceback  # not at the top: most workers never need it
+
     details = "".join(traceback.format_exception(error))
     known = _known_class(error)
     if known is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import functools
 import shutil
 import socket
@@ -66,8 +67,8 @@ def _reason(kind: Kind, fresh_proc: bool) -> str:
 
 def why_not(wanted: Isolation) -> str:
     """Start a worker that tries to get out, and return why this isolation does not hold here; empty if it does."""
-    with tempfile.NamedTemporaryFile() as file, socket.create_server(("127.0.0.1", 0)) as listener:
-        arguments = {"file": file.name, "port": listener.getsockname()[1]}
+    with tempfile.NamedTemporaryFile() as file, socket.socket() as listener:
+        arguments = {"file": file.name, "port": _listen(listener)}
         try:
             room = plan(fresh_proc=wanted.fresh_proc)
             outcome = start(wanted, room, "bot.isolation.selfcheck:look", arguments, seconds=_PROBE_SECONDS)
@@ -78,6 +79,23 @@ def why_not(wanted: Isolation) -> str:
         return said if not outcome.fault else f"the trial was ended ({outcome.fault})"
     seen = [name for name, value in outcome.answers[0].items() if value]
     return f"a worker still reaches: {', '.join(seen)}" if seen else ""
+
+
+def _listen(listener: socket.socket) -> int:
+    """Return the port of a new listener on loopback; 0 where the bot itself has no network."""
+    try:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+    except OSError:
+        return 0
+    return int(listener.getsockname()[1])
+
+
+@functools.lru_cache(maxsize=1)
+def _compile_own_code() -> None:
+    """Keep the bot's own modules as byte code, once per process: workers cannot write it, and would compile anew."""
+    if not sys.dont_write_bytecode:
+        compileall.compile_dir(Path(__file__).parent.parent, quiet=2)
 
 
 def start(
@@ -103,6 +121,7 @@ def start(
         extra_path: Folders to look for packages in first.
         on_progress: Called for each report of progress.
     """
+    _compile_own_code()
     with tempfile.TemporaryDirectory(prefix="bot-worker-") as temporary:
         outside = how.kind in ("landlock", "none")
         home = str(Path(temporary, "home")) if outside else HOME

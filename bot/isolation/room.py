@@ -114,7 +114,7 @@ def plan(
     for path in _GPU_DRIVER if len(devices) > len(_DEVICES) else ():
         if os.path.exists(path):
             _add(mounts, path, writable=False)
-    for path in _given((*reads, *extra_path)):
+    for path in _given((*reads, *extra_path, *_linker_path())):
         _add(mounts, path, writable=False)
     for path in _given(writes):
         _add(mounts, path, writable=True)
@@ -215,6 +215,12 @@ def _token_files(home: Path) -> list[Path]:
 
 def _holds(folder: str, path: str) -> bool:
     return os.path.commonpath([folder, path]) == folder
+
+
+def _linker_path() -> list[Path]:
+    """Return the folders that the environment names for the linker, which a worker's environment names too."""
+    folders = [Path(text) for text in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
+    return [folder for folder in folders if folder.is_absolute() and folder.is_dir()]
 
 
 def _gpu_devices() -> tuple[str, ...]:
