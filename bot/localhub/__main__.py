@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--rate-limit", action="append", default=[], metavar="BUCKET=COUNT/SECONDS", help="such as api=500/300"
     )
+    command.add_argument("--jobs", action="store_true", help="let users have commands run on this machine (Jobs)")
     return command
 
 
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
         users=tuple(given.user),
         log=given.log,
         fast_clock=given.fast_clock,
+        run_jobs=given.jobs,
         rate_limits=tuple(given.rate_limit),
     )
     if given.stop_with_stdin:

@@ -15,9 +15,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot.localhub import VERSION, api_discussions, api_files, api_repos, git_http, pages, webhooks, xet
+from bot.localhub import VERSION, api_discussions, api_files, api_repos, git_http, jobs, pages, webhooks, xet
 from bot.localhub.errors import HubError
 from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
+from bot.localhub.jobs import Jobs
 from bot.localhub.lfs import Signer
 from bot.localhub.limits import Limiter
 from bot.localhub.store import Store, User
@@ -74,7 +75,14 @@ def clear_faults(call: Call) -> Response:
 
 def routes() -> list[Route]:
     """Return all routes; the first that fits is taken."""
-    api = [*_general_routes(), *_webhook_routes(), *_repo_routes(), *_discussion_routes(), *_xet_routes()]
+    api = [
+        *_general_routes(),
+        *_webhook_routes(),
+        *_job_routes(),
+        *_repo_routes(),
+        *_discussion_routes(),
+        *_xet_routes(),
+    ]
     return [*api, *_file_routes(), *_page_routes()]
 
 
@@ -103,6 +111,19 @@ def _webhook_routes() -> list[Route]:
         Route("POST", f"{base}/{{id}}", webhooks.update_hook),
         Route("DELETE", f"{base}/{{id}}", webhooks.delete_hook),
         Route("POST", f"{base}/{{id}}/{{what}}", webhooks.switch_hook),
+    ]
+
+
+def _job_routes() -> list[Route]:
+    base, one = "/api/jobs/{ns}", "/api/jobs/{ns}/{job}"
+    return [
+        Route("POST", base, jobs.start),
+        Route("GET", base, jobs.listing),
+        Route("GET", one, jobs.inspect),
+        Route("GET", f"{one}/logs", jobs.logs),
+        Route("POST", f"{one}/cancel", jobs.cancel),
+        Route("POST", f"{one}/duplicate", jobs.duplicate),
+        Route("PUT", f"{one}/labels", jobs.relabel),
     ]
 
 
@@ -211,13 +232,17 @@ class App:
         store: What the Hub keeps.
         hosts: Host names, beside loopback's, under which it may be called.
         limiter: Counts requests.
+        run_jobs: Whether users may have commands run.
     """
 
-    def __init__(self, store: Store, hosts: tuple[str, ...] = (), limiter: Limiter | None = None) -> None:
+    def __init__(
+        self, store: Store, hosts: tuple[str, ...] = (), limiter: Limiter | None = None, run_jobs: bool = False
+    ) -> None:
         self.store = store
         self.signer = Signer(secrets.token_bytes(32))
         self.faults = Faults()
         self.session = secrets.token_hex(32)
+        self.jobs = Jobs(store.folder / "jobs", run_jobs)
         self._webhooks = Webhooks(store)
         self._limiter = limiter or Limiter({})
         self._hosts = {*_LOOPBACK, *hosts}
@@ -291,6 +316,7 @@ class App:
             body=await read_body(request, route.limit) if route.limit is not None else io.BytesIO(),
             session=self.session,
             webhooks=self._webhooks,
+            jobs=self.jobs,
         )
         with call.body:
             response = await answer(route, call)

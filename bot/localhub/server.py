@@ -34,6 +34,7 @@ class Settings:
         users: Further users, each ``name`` or ``name:read``.
         log: Whether to log requests on stderr.
         fast_clock: Whether every write gets a second of its own.
+        run_jobs: Whether users may have commands run on this machine.
         rate_limits: Each ``BUCKET=COUNT/SECONDS``.
     """
 
@@ -44,6 +45,7 @@ class Settings:
     users: tuple[str, ...] = ()
     log: bool = False
     fast_clock: bool = False
+    run_jobs: bool = False
     rate_limits: tuple[str, ...] = ()
 
 
@@ -105,8 +107,9 @@ def serve(settings: Settings) -> None:
         "user": DEFAULT_USER,
         "token_file": str(store.token_file),
     }
+    app = App(store, (name,), limiter, settings.run_jobs)
     config = uvicorn.Config(
-        App(store, (name,), limiter),
+        app,
         log_config=None,
         access_log=False,
         http=Protocol,
@@ -120,5 +123,6 @@ def serve(settings: Settings) -> None:
     try:
         _Server(config, ready, settings.ready_file).run(sockets=[bound])
     finally:
+        app.jobs.close()
         store.close()
         bound.close()

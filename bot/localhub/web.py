@@ -29,6 +29,7 @@ from bot.localhub.repository import Repository
 from bot.localhub.store import Store, User
 
 if TYPE_CHECKING:
+    from bot.localhub.jobs import Jobs
     from bot.localhub.webhooks import Event, Webhooks
 
 Handler = Callable[["Call"], "Response | Awaitable[Response]"]
@@ -53,6 +54,7 @@ class Call:
         base: Scheme and host as the client named them.
         body: The request's body, at its beginning.
         webhooks: Who is told of what.
+        jobs: The commands that the Hub runs for its users.
         session: The secret of the browser's session with the pages for people, sent or to be sent as a cookie.
         events: What the handler did that webhooks are told of once the answer stands.
         faults: The failures that this Hub is asked to have.
@@ -69,6 +71,7 @@ class Call:
     body: IO[bytes]
     session: str
     webhooks: Webhooks
+    jobs: Jobs
     events: list[Event] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> str:
