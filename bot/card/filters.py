@@ -266,6 +266,14 @@ def url_link(url: Text) -> Markup:
     return Markup("<{}>").format(url.show(raw))
 
 
+def origin_link(origin: Text) -> Markup:
+    """Where a licence's text comes from; an address at its beginning is linked."""
+    address, space, rest = _text(origin).raw.partition(" ")
+    if not address.startswith("https://"):
+        return escape(origin)
+    return Markup("{}{}{}").format(url_link(origin.replace_raw(address)), space, origin.replace_raw(rest))
+
+
 def join(items: Iterable[Any], separator: str = ", ", last: str | None = None) -> Markup:
     """Items one after the other; `last` goes before the last one."""
     shown = [escape(item) for item in items]
@@ -346,8 +354,13 @@ def verdict_value(verdict: Any) -> Markup:
 
 
 def moves(image: Mapping[str, Any]) -> bool:
-    """Whether an image input is shifted or scaled per channel at all."""
-    return any(image["mean"]) or any(each != 1 for each in image["std"])
+    """Whether a mean is subtracted from an image input."""
+    return any(image["mean"])
+
+
+def divides(image: Mapping[str, Any]) -> bool:
+    """Whether an image input is divided by a standard deviation."""
+    return any(each != 1 for each in image["std"])
 
 
 def pil_filter(resample: Text) -> Markup:
@@ -421,6 +434,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "limit": limit,
     "verdict_value": verdict_value,
     "moves": moves,
+    "divides": divides,
+    "origin_link": origin_link,
     "pil_filter": pil_filter,
     "value_with_unit": value_with_unit,
     "with_unit": with_unit,

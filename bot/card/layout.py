@@ -11,8 +11,8 @@ _WORD = re.compile(r"(?:`[^`]+`|\S)+")
 """A code span stays whole."""
 
 _ITEM = re.compile(r"(- |> )?(.*)")
-_BLOCK = re.compile(r"[-+*>#|=~:<]|\d+[.)]|```")
-"""What would begin a block of its own at the start of a line."""
+_BLOCK = re.compile(r"[-+*=_]+$|#{1,6}$|\d+[.)]$|[>|<]|~~~|```")
+"""A word that would begin a block of its own at the start of a line."""
 
 
 def tidy(text: str) -> str:
