@@ -2,6 +2,6 @@
 
 `bot.worker` is the door; nothing else of the bot needs these modules. Some run in the bot: `probe`, `room`,
 `environment`, `bubblewrap`, `exchange`, `failures`, `leftovers`. Some run in the child before it runs a task: `child`,
-`namespaces`, `landlock`, `seccomp`, `kernel`, `selfcheck`; they import nothing but the standard library, so that a child
-starts fast.
+`namespaces`, `landlock`, `seccomp`, `kernel`, `selfcheck`; they import nothing but the standard library, so that a
+child starts fast.
 """

@@ -193,13 +193,16 @@ class _Talk:
         part = self._read(self.answers)
         if part is None:
             return
-        self.received += part
         if not part:
             self.selector.unregister(self.answers)
-        while not self.outcome.fault and (end := self.received.find(b"\n")) >= 0:
-            line = bytes(self.received[:end])
-            del self.received[: end + 1]
-            self._take(line)
+        *lines, rest = part.split(b"\n")
+        for line in lines:
+            self.received += line
+            self._take(bytes(self.received))
+            self.received.clear()
+            if self.outcome.fault:
+                return
+        self.received += rest
         if len(self.received) > ANSWER_BYTES:
             self.outcome.fault = "size"
 

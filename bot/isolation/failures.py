@@ -7,8 +7,9 @@ from typing import Any
 
 from bot import errors
 from bot.errors import BotError, StepError
+from bot.isolation import exchange
 from bot.isolation.child import OUT_OF_MEMORY
-from bot.isolation.exchange import ANSWER_BYTES, OUTPUT_BYTES, Outcome, printable
+from bot.isolation.exchange import OUTPUT_BYTES, Outcome, printable
 
 _TEXT = 2000
 
@@ -68,7 +69,7 @@ def _ended_by_bot(fault: str, task: str, seconds: float | None) -> WorkerError:
             remedy="Raise the time limit, or give it less to do.",
         )
     if fault == "size":
-        return WorkerError(f"The worker's answer has more than {ANSWER_BYTES} bytes; it was ended.", where=task)
+        return WorkerError(f"The worker's answer has more than {exchange.ANSWER_BYTES} bytes.", where=task)
     if fault == "ending":
         return WorkerError("The worker closed its answer pipe but did not end; it was ended.", where=task)
     return WorkerError(fault, where=task, remedy="A library in the worker writes where it should not.")

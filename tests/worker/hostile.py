@@ -371,6 +371,16 @@ def where(arguments: dict[str, Any], progress: Progress) -> str:
     return str(importlib.import_module(arguments["module"]).__file__)
 
 
+def exist(arguments: dict[str, Any], progress: Progress) -> list[str]:
+    """Return those of the named functions that are there."""
+    found = []
+    for name in arguments["names"]:
+        module, _, function = name.partition(":")
+        if callable(getattr(importlib.import_module(module), function, None)):
+            found.append(name)
+    return found
+
+
 def become_root(arguments: dict[str, Any], progress: Progress) -> dict[str, int]:
     """Try what needs privileges: name of the call to the error number, 0 if it worked."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -23,7 +23,7 @@ ALL = {**ISOLATED, "none": NONE}
 _TASKS = (
     "echo count surroundings steal attack_processes reach read write write_everywhere link leave fail "
     "fail_with_subclass divide leave_early die hog spin stay answer_long answer_raw answer_what_is_no_json "
-    "print_much fill fill_quietly grow become_root set_user_id threads run_model open_model where"
+    "print_much fill fill_quietly grow become_root set_user_id threads run_model open_model where exist"
 )
 TASKS = {name: f"hostile:{name}" for name in _TASKS.split()}
 

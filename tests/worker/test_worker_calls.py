@@ -14,7 +14,8 @@ from kinds import ALL, HOSTILE, TASKS, worker
 
 from bot import errors
 from bot.errors import RecipeError, StepError
-from bot.isolation.exchange import ANSWER_BYTES, OUTPUT_BYTES, printable
+from bot.isolation import exchange
+from bot.isolation.exchange import OUTPUT_BYTES, printable
 from bot.worker import TASKS as SHIPPED
 from bot.worker import Isolation, Limits, Worker, WorkerError, isolation
 
@@ -146,9 +147,11 @@ def test_an_answer_with_half_a_character_is_refused() -> None:
         worker("none").call("answer_what_is_no_json", {"what": "surrogate"}, extra_path=[HOSTILE])
 
 
-def test_a_huge_answer_is_refused(any_worker: Worker) -> None:
-    with pytest.raises(WorkerError, match=f"more than {ANSWER_BYTES} bytes"):
-        any_worker.call("answer_long", {"bytes": ANSWER_BYTES + 1}, extra_path=[HOSTILE])
+def test_a_huge_answer_is_refused(any_worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "ANSWER_BYTES", 1 << 20)
+    assert len(any_worker.call("answer_long", {"bytes": (1 << 20) - 20}, extra_path=[HOSTILE])) == (1 << 20) - 20
+    with pytest.raises(WorkerError, match="more than 1048576 bytes"):
+        any_worker.call("answer_long", {"bytes": 1 << 20}, extra_path=[HOSTILE])
 
 
 @pytest.mark.parametrize(
@@ -174,9 +177,9 @@ def test_garbage_on_the_answer_pipe_is_a_step_error(text: str) -> None:
         worker("none").call("answer_raw", {"text": text, "sleep": 30}, extra_path=[HOSTILE])
 
 
-def test_garbage_without_end_is_refused(any_worker: Worker) -> None:
-    with pytest.raises(WorkerError, match=f"more than {ANSWER_BYTES} bytes"):
-        any_worker.call("answer_raw", {"text": "x" * 1_000_000, "times": 80, "sleep": 30}, extra_path=[HOSTILE])
+def test_garbage_without_end_is_refused() -> None:
+    with pytest.raises(WorkerError, match=f"more than {64 << 20} bytes"):
+        worker("none").call("answer_raw", {"text": "x" * 1_000_000, "times": 80, "sleep": 30}, extra_path=[HOSTILE])
 
 
 def test_a_forged_error_becomes_no_other_class_than_the_bots_own() -> None:

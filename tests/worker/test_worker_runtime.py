@@ -10,9 +10,7 @@ import pytest
 from kinds import HOSTILE, worker
 from PIL import Image
 
-from bot.worker import Worker, WorkerError
-
-_TESTS = HOSTILE.parent
+from bot.worker import TASKS, Worker, WorkerError
 
 
 def _run(with_worker: Worker, folder: Path, *, plot: bool, extra_path: tuple[Path, ...] = ()) -> dict[str, object]:
@@ -51,6 +49,18 @@ def test_a_package_in_an_extra_folder_comes_before_the_installed_one(any_worker:
     answer = _run(any_worker, tmp_path, plot=False, extra_path=(extra,))
     assert answer["same"]
     assert str(answer["file"]).startswith(str(extra))
+
+
+def test_every_task_on_the_list_exists(isolated: str) -> None:
+    names = sorted(TASKS.values())
+    assert worker(isolated).call("exist", {"names": names}, extra_path=[HOSTILE]) == names
+
+
+def test_a_model_is_inspected_and_checked(any_worker: Worker) -> None:
+    model = HOSTILE.parent / "data" / "faceage-mini" / "faceage_dino_fp32.onnx"
+    answer = any_worker.call("graph.inspect", {"model": str(model)}, reads=[model])
+    assert "face" in str(answer)
+    assert any_worker.call("graph.check", {"model": str(model)}, reads=[model])["ok"] is True
 
 
 def test_a_damaged_model_is_a_failed_step(any_worker: Worker, tmp_path: Path) -> None:
