@@ -14,7 +14,7 @@ from bot.canonical import file_sha256, write_atomically
 from bot.errors import BotError, HubError, RecipeError, StepError, UpstreamError
 from bot.hub.client import Gated, Hub, NotFound, Progress, RepoType, TreeFile, library
 from bot.hub.download import Expected, Mismatch
-from bot.hub.front_matter import declared_license
+from bot.hub.front_matter import LARGEST_CARD, declared_license
 from bot.hub.paths import fixed_folder, goes_deep, is_pattern, matches, near, why_unsafe
 from bot.hub.retry import Policy
 from bot.hub.tokens import is_loopback
@@ -23,7 +23,6 @@ from bot.records import FileRecord, Source
 LEDGER = ".fetched.json"
 """Beside the files of a commit: what was checked, so that it need not be read again."""
 
-LARGEST_CARD = 4 * 1024 * 1024
 LARGEST_FROM_URL = 64 * 1024**3
 MOST_FILES = 100_000
 MOST_REDIRECTS = 5

@@ -74,14 +74,24 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             rest = rest[1:]
         elif rest[0] == "[" and "]" in rest[2:]:
             end = rest.index("]", 2)
-            inner = rest[1:end].replace("\\", r"\\")
-            inner = "^" + inner[1:] if inner[0] == "!" else inner.replace("^", r"\^")
-            out.append(f"(?!/)[{inner}]")
+            out.append(_set(rest[1:end]))
             rest = rest[end + 1 :]
         else:
             out.append(re.escape(rest[0]))
             rest = rest[1:]
     return re.compile("".join(out) + r"\Z", re.DOTALL)
+
+
+def _set(inner: str) -> str:
+    """A set of characters as a regular expression; one that makes no sense, such as `[b-a]`, fits nothing."""
+    negated = inner[0] == "!"
+    body = "".join(char if char == "-" else re.escape(char) for char in inner[negated:])
+    text = f"(?!/)[{'^' if negated else ''}{body}]"
+    try:
+        re.compile(text)
+    except re.error:
+        return "(?!)"
+    return text
 
 
 def near(wanted: str, there: Iterable[str], count: int = 5) -> list[str]:
