@@ -230,7 +230,7 @@ def _leading_or_trailing(node: Any, build: Builder) -> bool:
     axes = _reduced_axes(node, build)
     rank = build.rank(_input(node, 0))
     if axes is None:
-        raise NotEmulatedError(f"{node.op_type} node {node.name!r}: its axes are computed by the graph")
+        raise NotEmulatedError(f"{node.op_type} node {node.name!r}: its axes are no constant of the file")
     if not axes:
         return False
     if rank is not None:

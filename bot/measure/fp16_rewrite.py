@@ -278,7 +278,9 @@ class _Writer:
     def _is_half_tensor(self, value: Any, role: str) -> bool:
         kind = of_proto(value.type)
         if kind and kind.half and kind.containers:
-            raise NotEmulatedError(f"graph {role} {value.name!r}: a {kind.containers[0]} of half-precision tensors")
+            raise NotEmulatedError(
+                f"graph {role} {value.name!r}: half-precision tensors in a container ({kind.containers[0]})"
+            )
         return bool(kind and kind.half)
 
     def _graph(
@@ -406,7 +408,9 @@ class _Writer:
             kind = scope.get(name)
             if name and _is_half(kind):
                 if kind and kind.containers:
-                    raise NotEmulatedError(f"{label(node)}: it makes a {kind.containers[0]} of half-precision tensors")
+                    raise NotEmulatedError(
+                        f"{label(node)}: it puts half-precision tensors in a container ({kind.containers[0]})"
+                    )
                 wide = self._fresh(f"{name}/unrounded")
                 node.output[position] = wide
                 self._round_into(wide, name)
