@@ -26,7 +26,7 @@ from bot.graph.tensors import FLOAT16, Fit, dtype_name
 from bot.records import Json
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, ValueInfoProto
 
 _NAMED = 20
 """How many names a list in the report shows at most."""
@@ -76,6 +76,8 @@ def convert(model: Model, parameters: Float16Parameters, context: StepContext) -
     context.progress(2, 4, "casts")
     report = _counts(root) | {"weights": _weights(root, constants)}
     rewrite(root, constants)
+    if "ai.onnx" not in opsets:
+        opsets |= _import_casts(model.proto)
     context.progress(3, 4, "types of the result")
     _settle(model, root, opsets)
     census = census_of(model.proto)
@@ -100,6 +102,13 @@ def _inline_functions(model: Model) -> int:
     return functions
 
 
+def _import_casts(proto: ModelProto) -> dict[str, int]:
+    """A model of foreign operators alone has to import ONNX's own for the casts."""
+    version = 13 if proto.ir_version >= 7 else 9
+    proto.opset_import.add(domain="", version=version)
+    return {"ai.onnx": version}
+
+
 def _settle(model: Model, root: Scope, opsets: dict[str, int]) -> None:
     """Infers the types of the result, and compares them with what was planned."""
     inferred = infer(model, opsets)
@@ -118,12 +127,14 @@ def _declare(graph: GraphProto, typed: GraphProto) -> None:
     del graph.value_info[:]
     graph.value_info.extend(value for value in typed.value_info if _is_complete(value))
     for value, inferred in zip(graph.output, typed.output, strict=True):
-        if not _is_complete(value) and _is_complete(inferred):
+        if not _is_complete(value) and inferred.type.WhichOneof("value") is not None:
             value.type.CopyFrom(inferred.type)
 
 
 def _is_complete(value: ValueInfoProto) -> bool:
-    return not value.type.HasField("tensor_type") or value.type.tensor_type.HasField("shape")
+    """Whether a type is declared, and with it, for a tensor, its rank."""
+    kind = value.type.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or value.type.tensor_type.HasField("shape"))
 
 
 def _counts(root: Scope) -> dict[str, Json]:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import warnings
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -17,6 +17,7 @@ UNKNOWN_TYPE = "the dtype of one of its tensors is unknown"
 COMPOSITE = "a sequence, an optional or a map"
 NO_HALF = "its definition has no float16"
 WEIGHTS_BEYOND = "weights beyond float16's range"
+OWN_RESULT = "its result's dtype is its own affair"
 MOVES_FLOAT = "moves float32 values"
 ATTRIBUTE_BEYOND = "an attribute beyond float16's range"
 
@@ -108,8 +109,10 @@ def _classify(node: Node, keep: Sequence[str], used: set[str]) -> None:
         node.stay(KEEP)
     elif node.schema is None and node.op not in rules.RUNTIME_OPERATORS:
         node.stay(NO_SCHEMA)
-    elif node.op in rules.KEPT:
-        node.stay(rules.KEPT[node.op])
+    elif reason := rules.reason_to_keep(node.proto):
+        node.stay(reason)
+    elif _makes_its_own(node):
+        node.stay(OWN_RESULT)
     elif not half_variables(node):
         node.stay(NO_HALF)
     else:
@@ -134,6 +137,13 @@ def _classify_maker(node: Node, kept: bool) -> None:
         node.reason = UNKNOWN_TYPE if source.unknown else ""
     elif source.is_float and result.elem == FLOAT16:
         node.state = State.ALIAS
+
+
+def _makes_its_own(node: Node) -> bool:
+    """Whether a result's dtype is not tied to any input's by the definition, although it could be float16."""
+    slots = [slot for slot in node.slots() if slot[2].is_float]
+    read = {variable for inputs, _, _, variable, _ in slots if inputs}
+    return any(half and not inputs and variable not in read for inputs, _, _, variable, half in slots)
 
 
 def _matches(node: Node, keep: Sequence[str], used: set[str]) -> bool:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+NO_KERNEL = "runtimes have no float16 kernel for it"
+
 KEPT: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "Bernoulli",
-            "EyeLike",
-            "Multinomial",
-            "RandomNormal",
-            "RandomNormalLike",
-            "RandomUniform",
-            "RandomUniformLike",
-        ),
-        "its result's dtype is its own affair",
-    ),
     **dict.fromkeys(("GridSample", "RoiAlign", "MaxRoiPool", "AffineGrid"), "coordinates need more than eleven bits"),
     "CumSum": "a running sum needs more than eleven bits",
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), "quantisation scales stay as they were calibrated"),
-    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix", "Det"), "runtimes have no float16 kernel for it"),
+    **dict.fromkeys(("DFT", "STFT", "MelWeightMatrix", "Det", "MeanVarianceNormalization"), NO_KERNEL),
+    "BitCast": "its result is the bits of what it reads",
 }
 """Operators that stay float32 although their definition allows float16, and why."""
+
+MACHINE_LEARNING = "ai.onnx.ml"
+
+
+def reason_to_keep(node: NodeProto) -> str:
+    """Why an operator stays float32 although its definition allows float16; empty if it need not."""
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    if node.domain == MACHINE_LEARNING:
+        return "its attributes are float32"
+    if node.op_type in ("ScatterElements", "ScatterND") and attributes.get("reduction") is not None:
+        return NO_KERNEL if attributes["reduction"].s != b"none" else ""
+    if node.op_type == "Attention" and len(node.output) > 3 and node.output[3]:
+        return "gives its masked scores away"
+    return KEPT.get(node.op_type, "") if node.domain in ("", "ai.onnx") else ""
+
 
 RUNTIME_OPERATORS = frozenset(
     f"com.microsoft:{name}"
