@@ -18,6 +18,15 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def sync_file(path: Path) -> None:
+    """Flush a file's content to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replace a file in one step: temporary name in the same folder, sync, rename, sync of the folder.
 

@@ -12,7 +12,7 @@ KINDS = {"models": "model", "datasets": "dataset"}
 RESERVED = ("api", "cas", "datasets", "models", "spaces", "v1")
 """Words that cannot be namespaces, since addresses begin with them."""
 
-_PART = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?|[A-Za-z0-9_]")
+_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import logging
+import signal
 import socket
 import sys
 from dataclasses import dataclass
@@ -120,6 +121,9 @@ def serve(settings: Settings) -> None:
         server_header=False,
         date_header=True,
     )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn ends on these, and then raises them anew; by then the rest has to be put away.
+        signal.signal(number, lambda *_: None)
     try:
         _Server(config, ready, settings.ready_file).run(sockets=[bound])
     finally:

@@ -64,7 +64,7 @@ class Store:
     def __init__(self, folder: Path, clock: Clock | None = None, users: tuple[str, ...] = ()) -> None:
         self.folder = folder.resolve()
         self.clock = clock or Clock()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process_lock = self._take_process_lock()
         _isolate_git()
         self._locks: dict[tuple[str, str], threading.RLock] = {}

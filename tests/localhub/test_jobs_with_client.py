@@ -120,3 +120,20 @@ def test_what_ran_when_the_hub_was_killed_has_failed(tmp_path: Path) -> None:
         assert second.api().inspect_job(job_id=job.id, namespace=ME).status.stage == "ERROR"
     finally:
         second.stop()
+
+
+def test_ending_the_hub_ends_its_jobs(tmp_path: Path) -> None:
+    hub = start_hub(tmp_path / "hub", "--jobs")
+    mark = tmp_path / "pid"
+    python(
+        hub.api(), f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    deadline = time.monotonic() + 10
+    while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    hub.stop()
+    assert hub.process.returncode == 0
+    state = Path(f"/proc/{mark.read_text()}")
+    while state.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not state.exists()
