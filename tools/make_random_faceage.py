@@ -84,7 +84,7 @@ def _make(size: weights.Size, seed: int, folder: Path) -> int:
 
 
 def _calibrate(size: weights.Size, pictures: int) -> int:
-    scale = f"age head times {size.age_scale:g}"
+    scale = f"age head times {weights.AGE_SCALE:g}"
     print(f"Size {size.name}, {scale}, {pictures} synthetic pictures, ONNX Runtime on the CPU.")
     print("seed   age mean, std   male   two steps: mean, max   gender stays   plain gives NaN   casts removed")
     rows = []
