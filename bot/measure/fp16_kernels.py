@@ -102,7 +102,7 @@ class HalfKernel:
         op: Operator.
         domain: Its domain.
         before: The first version, (major, minor), whose kernel does so no longer; None if none is known.
-        since: The first version known to do so.
+        since: The first version that is taken to do so; older ones are of no interest here.
         cured_by_strict: Whether the strict mode of skip layer normalisation avoids it.
         what: What is held in half.
         evidence: `read` in the runtime's sources; `reported` by others who saw it on a GPU; `run` on a GPU by this

@@ -340,6 +340,7 @@ class _Writer:
         self.unrounded = {}
         exact = self._write(node, index, types)
         if top:
+            exact = exact and next(subgraphs(node), None) is None  # a loop makes values inside
             step = Step(node.name, node.op_type, inputs, outputs, dict(self.unrounded), exact)
             self.done.steps.append(step)
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from bot.errors import StepError
 from bot.measure.arguments import read_arguments
-from bot.measure.arrays import Array, RowWriter, npy_name, open_array
+from bot.measure.arrays import Array, RowWriter, open_array
 from bot.measure.fp16_emulation import DEFAULT_RUNTIME, load, prepare, save
 from bot.measure.fp16_kernels import NotEmulatedError
 from bot.measure.fp16_rewrite import Rewritten
 from bot.measure.fp16_trace import Overflow, Probe, asked, count, guilty, suspects, watch
+from bot.measure.providers import runtime_name
+from bot.measure.sessions import DTYPES, first_line, fixed_batch
 from bot.records import Json, Record
 
 PROVIDER = "fp16-emulation"
@@ -33,6 +37,8 @@ class EmulatedRun(Record):
         out: The folder for the outputs.
         scratch: A folder for the emulated models.
         runtime: See `fp16_emulation.emulate`.
+        reference: Output to a .npy file of what the source answered, if infinities and NaN of the source's own are
+            to be let pass.
     """
 
     model: str
@@ -42,6 +48,7 @@ class EmulatedRun(Record):
     out: str
     scratch: str
     runtime: str = DEFAULT_RUNTIME
+    reference: dict[str, str] = Field(default_factory=dict)
 
 
 def emulated_run(arguments: dict[str, Json], progress: Progress) -> Json:
@@ -71,16 +78,19 @@ def emulated_run(arguments: dict[str, Json], progress: Progress) -> Json:
     probe = watch(proto.graph, done)
     save(proto, model, scratch / "watched.onnx")
     del proto
+    check_rounding()
     try:
-        check_rounding()
         run = _Run(_session(scratch / "watched.onnx", request.threads), request)
         finding = run.all(names, probe, progress)
-        del run
-        found = _name_the_guilty(request, done, finding, progress)
     except _RuntimeRefusedError as refusal:
         return _answer(request, {}, False, f"the emulated model does not run: {refusal}", [], done.half_kernels)
-    ok = not finding.bad
-    return _answer(request, finding.files, ok, _reason(finding, found, done), found, done.half_kernels)
+    del run
+    try:
+        found = _name_the_guilty(request, done, finding, len(names), progress)
+        reason = _reason(finding, found)
+    except _RuntimeRefusedError as refusal:
+        found, reason = [], f"{_reason(finding, [])}; what overflowed could not be traced: {refusal}"
+    return _answer(request, finding.files, not finding.bad, reason, found, done.half_kernels)
 
 
 def _answer(
@@ -91,13 +101,11 @@ def _answer(
     found: Sequence[Overflow],
     half_kernels: Mapping[str, str],
 ) -> Json:
-    import onnxruntime
-
     return {
         "outputs": files,
         "provider": PROVIDER,
         "device": request.runtime,
-        "runtime": f"onnxruntime {onnxruntime.__version__}",
+        "runtime": runtime_name(),
         "ok": ok,
         "reason": reason,
         "overflowed": [asdict(each) for each in found],
@@ -122,11 +130,7 @@ def _session(path: Path, threads: int) -> Any:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime has no common class for its errors
-        raise _RuntimeRefusedError(_one_line(error)) from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]
+        raise _RuntimeRefusedError(first_line(error)) from error
 
 
 def check_rounding() -> None:
@@ -165,15 +169,15 @@ class _Finding:
     Attributes:
         files: Output to its file, dtype and shape.
         bad: Outputs that hold NaN or infinities, with how many.
-        flagged: Values that may not be finite.
-        rows: The first batch that is to be looked at more closely, as (start, end).
+        flagged: Values that may not be finite, in the batch that is to be looked at more closely.
+        closer: The sample that this batch begins with; None if nothing may not be finite.
         samples: In all.
     """
 
     files: dict[str, Json]
     bad: dict[str, int]
     flagged: set[str]
-    rows: tuple[int, int] | None
+    closer: int | None
     samples: int
 
 
@@ -184,118 +188,124 @@ class _Run:
         self.session = session
         self.request = request
         self.feeds = {name: open_array(path) for name, path in request.feeds.items()}
+        self.reference = {name: open_array(path) for name, path in request.reference.items()}
         self.inputs = {each.name: each for each in session.get_inputs()}
-        missing = sorted(self.inputs.keys() - self.feeds.keys())
-        if missing:
-            raise StepError(f"nothing is fed to the graph input {missing[0]!r}", where=request.model)
+        if self.inputs.keys() != self.feeds.keys():
+            raise StepError(f"takes the inputs {sorted(self.inputs)}, fed {sorted(self.feeds)}", where=request.model)
+        counts = {len(array) for array in self.feeds.values()} or {1}
+        if len(counts) != 1 or not counts - {0}:
+            raise StepError(f"the inputs hold {sorted(counts)} samples", where=request.model)
+        self.samples = counts.pop()
+        self.size = fixed_batch(session) or max(1, request.batch)
 
-    def batches(self) -> Iterator[tuple[int, int]]:
-        """The rows of each batch, as (start, end)."""
-        samples = self.samples
-        fixed = [each.shape[0] for each in self.inputs.values() if each.shape and isinstance(each.shape[0], int)]
-        size = fixed[0] if fixed else max(1, self.request.batch)
-        if samples % size and fixed:
-            raise _RuntimeRefusedError(f"it takes {size} samples at a time and {samples} are no multiple of that")
-        for start in range(0, samples, size):
-            yield start, min(start + size, samples)
-
-    @property
-    def samples(self) -> int:
-        """How many samples there are."""
-        return min((len(array) for array in self.feeds.values() if array.ndim), default=1)
-
-    def rows(self, names: Sequence[str], start: int, end: int) -> list[Array]:
-        """What some outputs say to a batch."""
+    def rows(self, names: Sequence[str], start: int) -> list[Any]:
+        """What some outputs say to the batch that begins at a sample, filled up where the batch is fixed."""
         import numpy as np
 
+        end = start + self.size if fixed_batch(self.session) else min(start + self.size, self.samples)
+        index = np.minimum(np.arange(start, end), self.samples - 1)
         fed = {}
         for name, each in self.inputs.items():
-            array = self.feeds[name][start:end] if self.feeds[name].ndim else self.feeds[name]
-            fed[name] = np.ascontiguousarray(array, dtype=_DTYPES.get(each.type, array.dtype))
+            array = self.feeds[name][index]
+            dtype = DTYPES.get(each.type, array.dtype) if array.dtype.kind == "f" else array.dtype
+            fed[name] = np.ascontiguousarray(array, dtype=dtype)
         try:
             return list(self.session.run(list(names), fed))
         except Exception as error:  # the runtime has no common class for its errors
-            raise _RuntimeRefusedError(_one_line(error)) from error
+            raise _RuntimeRefusedError(first_line(error)) from error
 
     def all(self, names: Sequence[str], probe: Probe, progress: Progress) -> _Finding:
         """Write the outputs to all samples, and note which watched values may not be finite."""
         writers: dict[str, RowWriter] = {}
-        bad: dict[str, int] = {}
-        flagged: set[str] = set()
-        closer: tuple[int, int] | None = None
+        finding = _Finding({}, {}, set(), None, self.samples)
         watched = list(probe.outputs)
-        for start, end in self.batches():
-            progress(start, self.samples, "fp16 emulation")
-            answers = self.rows([*names, *probe.outputs.values()], start, end)
-            seen = {v for v, sum_ in zip(watched, answers[len(names) :], strict=True) if not math.isfinite(sum_)}
+        for start in range(0, self.samples, self.size):
+            progress(start, self.samples, PROVIDER)
+            answers = self.rows([*names, *probe.outputs.values()], start)
+            sums = answers[len(names) :]
+            seen = {value for value, total in zip(watched, sums, strict=True) if not math.isfinite(total)}
             broken = {}
-            for name, block in zip(names, answers, strict=False):
-                broken[name] = _not_finite(block)
-                _append(writers, name, Path(self.request.out), block)
+            for name, answer in zip(names, answers, strict=False):
+                block = self._block(name, answer, start)
+                if count := self._wrong(name, block, start):
+                    broken[name] = count
+                self._append(writers, name, block)
             # The first batch with a broken output is looked at again, else the first in which anything overflowed.
-            if (seen and closer is None) or (any(broken.values()) and not any(bad.values())):
-                closer, flagged = (start, end), seen
-            for name, number in broken.items():
-                bad[name] = bad.get(name, 0) + number
-        for writer in writers.values():
+            if (seen and finding.closer is None) or (broken and not finding.bad):
+                finding.closer, finding.flagged = start, seen
+            for name, count in broken.items():
+                finding.bad[name] = finding.bad.get(name, 0) + count
+        for name, writer in writers.items():
             writer.close()
-        progress(self.samples, self.samples, "fp16 emulation")
-        files: dict[str, Json] = {
-            name: {"file": str(each.path), "dtype": each.dtype.name, "shape": list(each.shape)}
-            for name, each in writers.items()
-        }
-        return _Finding(files, {n: number for n, number in bad.items() if number}, flagged, closer, self.samples)
+            shape: list[Json] = list(writer.shape)
+            finding.files[name] = {"file": str(writer.path), "dtype": writer.dtype.name, "shape": shape}
+        progress(self.samples, self.samples, PROVIDER)
+        return finding
+
+    def _block(self, name: str, answer: Any, start: int) -> Array:
+        """The rows of an output that belong to samples."""
+        import numpy as np
+
+        if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "fiub":
+            raise _RuntimeRefusedError(f"its output {name} is no tensor of numbers")
+        rows = min(self.size, self.samples - start)
+        filled = self.size if fixed_batch(self.session) else rows
+        if answer.ndim and answer.shape[0] == filled:
+            return answer[:rows]
+        if filled == 1:
+            return answer[None]
+        raise _RuntimeRefusedError(f"its output {name} of shape {list(answer.shape)} has no row for each sample")
+
+    def _wrong(self, name: str, block: Array, start: int) -> int:
+        """How many values of an output are infinite or NaN and not so in the source."""
+        import numpy as np
+
+        if block.dtype.kind != "f":
+            return 0
+        wrong = ~np.isfinite(block)
+        if name in self.reference:
+            expected = self.reference[name][start : start + len(block)]
+            wrong &= ~((expected == block) | (np.isnan(expected) & np.isnan(block)))
+        return int(np.count_nonzero(wrong))
+
+    def _append(self, writers: dict[str, RowWriter], name: str, block: Array) -> None:
+        if name not in writers:
+            # Numbered, since an output's name comes from the model and need not be a name that a file can have.
+            path = Path(self.request.out) / f"output_{len(writers)}.npy"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            writers[name] = RowWriter(path, block.shape[1:], block.dtype)
+        writers[name].append(block)
 
 
-_DTYPES = {"tensor(float16)": "float16", "tensor(float)": "float32", "tensor(double)": "float64"}
-
-
-def _not_finite(block: Array) -> int:
-    import numpy as np
-
-    if not np.issubdtype(block.dtype, np.floating):
-        return 0
-    return int(block.size - np.count_nonzero(np.isfinite(block)))
-
-
-def _append(writers: dict[str, RowWriter], name: str, folder: Path, block: Array) -> None:
-    rows = block if block.ndim else block.reshape(1)
-    if name not in writers:
-        folder.mkdir(parents=True, exist_ok=True)
-        writers[name] = RowWriter(folder / npy_name(name), rows.shape[1:], rows.dtype)
-    writers[name].append(rows)
-
-
-def _name_the_guilty(request: EmulatedRun, done: Rewritten, finding: _Finding, progress: Progress) -> list[Overflow]:
-    """Look at one batch again and count, where something may not be finite."""
-    if finding.rows is None:
+def _name_the_guilty(
+    request: EmulatedRun, done: Rewritten, finding: _Finding, names: int, progress: Progress
+) -> list[Overflow]:
+    """Look at one batch again and count, where something may not be finite; `names` outputs are the model's own."""
+    if finding.closer is None:
         return []
     steps = suspects(done, finding.flagged)
     scratch = Path(request.scratch)
     proto = load(scratch / "watched.onnx")
-    for index in reversed(range(len(proto.graph.output))):
-        if proto.graph.output[index].name.startswith("watch/"):
-            del proto.graph.output[index]
+    del proto.graph.output[names:]
     counts, peaks = count(proto.graph, *asked(steps, done))
     save(proto, scratch / "watched.onnx", scratch / "counted.onnx")
     del proto
     run = _Run(_session(scratch / "counted.onnx", request.threads), request)
-    start, end = finding.rows
-    progress(start, finding.samples, "fp16 emulation: what overflowed")
-    answers = run.rows([*counts.outputs.values(), *peaks.outputs.values()], start, end)
+    progress(finding.closer, finding.samples, f"{PROVIDER}: what overflowed")
+    answers = run.rows([*counts.outputs.values(), *peaks.outputs.values()], finding.closer)
     numbers = dict(zip(counts.outputs, (int(each) for each in answers), strict=False))
     largest = dict(zip(peaks.outputs, (float(each) for each in answers[len(numbers) :]), strict=True))
     return guilty(steps, done, numbers, largest, constants=bool(finding.bad))
 
 
-def _reason(finding: _Finding, found: Sequence[Overflow], done: Rewritten) -> str:
+def _reason(finding: _Finding, found: Sequence[Overflow]) -> str:
     if finding.bad:
         outputs = ", ".join(sorted(finding.bad))
         start = f"NaN or infinity in {outputs}"
     else:
         start = f"every output is finite over {finding.samples} samples"
     if not found:
-        return start if not finding.bad else f"{start}; no node made it out of finite numbers"
+        return start
     first = found[0]
     peak = f", which reaches {first.peak:.3g}" if first.peak is not None else ""
     where = f"{first.op} node {first.node!r}" if first.node else first.op

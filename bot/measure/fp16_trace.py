@@ -44,7 +44,7 @@ class Probe:
 
 def watch(graph: Any, done: Rewritten) -> Probe:
     """Add an output per value that a node of the main graph makes anew: a scalar that is finite if the value is."""
-    watched = {value: f"watch/{index}" for index, value in enumerate(_watched(done.steps))}
+    watched = {value: f"emulated/watch/{index}" for index, value in enumerate(_watched(done.steps))}
     nodes = {value: [_reduce("ReduceSumSquare", value, name)] for value, name in watched.items()}
     _insert(graph, nodes)
     _add_outputs(graph, watched.values(), _FLOAT)
@@ -53,8 +53,8 @@ def watch(graph: Any, done: Rewritten) -> Probe:
 
 def count(graph: Any, values: Iterable[str], peaks: Iterable[str]) -> tuple[Probe, Probe]:
     """Add outputs that count infinite and NaN elements of some values, and give others' largest magnitude."""
-    counts = {value: f"count/{index}" for index, value in enumerate(dict.fromkeys(values))}
-    largest = {value: f"peak/{index}" for index, value in enumerate(dict.fromkeys(peaks))}
+    counts = {value: f"emulated/count/{index}" for index, value in enumerate(dict.fromkeys(values))}
+    largest = {value: f"emulated/peak/{index}" for index, value in enumerate(dict.fromkeys(peaks))}
     nodes: dict[str, list[Any]] = {}
     for value, name in counts.items():
         nodes.setdefault(value, []).extend(_counting(value, name))

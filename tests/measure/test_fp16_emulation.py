@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -380,6 +383,78 @@ def test_an_infinite_mask_is_no_overflow(tmp_path: Path) -> None:
     assert answer["ok"] is False
     assert [each["op"] for each in answer["overflowed"]] == ["Initializer"]
     assert answer["overflowed"][0]["tensor"] == "low"
+
+
+def test_tensors_without_elements_are_no_trouble(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["where"]),
+        helper.make_node("Transpose", ["where"], ["at"]),
+        helper.make_node("GatherND", ["x", "at"], ["found"]),
+        helper.make_node("Mul", ["found", "found"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares"], ["sum"], keepdims=0),
+        helper.make_node("Add", ["x", "sum"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", F16, ["n", 2])], [value("y", F16, ["n", 2])])
+    assert judge(proto, tmp_path, {"x": np.zeros((4, 2), np.float16)})["ok"] is True
+    answer = judge(proto, tmp_path, {"x": np.full((4, 2), 300, np.float16)})
+    assert answer["ok"] is False
+    assert [each["tensor"] for each in answer["overflowed"]] == ["squares"]
+
+
+def test_large_float32_values_are_no_overflow(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=F32),
+        helper.make_node("Mul", ["wide", "low"], ["mask"]),  # its squares pass float32
+        helper.make_node("Softmax", ["mask"], ["p"]),
+        helper.make_node("Cast", ["p"], ["y"], to=F16),
+    ]
+    constants = (constant("low", np.float32(-3e37)),)
+    proto = model(nodes, [value("x", F16, ["n", 2])], [value("y", F16, ["n", 2])], constants)
+    answer = judge(proto, tmp_path, {"x": np.ones((4, 2), np.float16)})
+    assert (answer["ok"], answer["overflowed"]) == (True, [])
+
+
+def test_an_overflow_in_a_loop_is_the_loops(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Mul", ["s", "s"], ["next"]), helper.make_node("Identity", ["go"], ["on"])],
+        "body",
+        [value("i", I64, []), value("go", BOOL, []), value("s", F16, ["n"])],
+        [value("on", BOOL, []), value("next", F16, ["n"])],
+    )
+    nodes = [
+        helper.make_node("Loop", ["trips", "", "x"], ["last"], body=body, name="loop"),
+        helper.make_node("Reciprocal", ["last"], ["y"]),
+    ]
+    proto = model(nodes, [value("x", F16, ["n"])], [value("y", F16, ["n"])], (constant("trips", np.int64(5)),))
+    answer = judge(proto, tmp_path, {"x": np.float16([1, 2, 300, 4])})
+    assert [(each["node"], each["values"]) for each in answer["overflowed"]] == [("loop", 1)]
+
+
+def test_the_worst_comes_first_and_what_only_passes_it_on_is_not_named(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "small"], ["few"], name="few"),
+        helper.make_node("Mul", ["x", "large"], ["many"], name="many"),
+        helper.make_node("Neg", ["few"], ["passed"], name="passed"),
+        helper.make_node("Sub", ["many", "many"], ["nan"], name="nan"),
+        helper.make_node("Add", ["nan", "passed"], ["y"], name="end"),
+    ]
+    constants = constant("small", np.float16(100)), constant("large", np.float16(1e4))
+    proto = model(nodes, [value("x", F16, ["n"])], [value("y", F16, ["n"])], constants, opset=9)
+    answer = judge(proto, tmp_path, {"x": np.float16([1, 2, 10, 700, 5, 9, 0, 0])}, batch=8)
+    assert [each["node"] for each in answer["overflowed"]] == ["many", "few"]
+    assert [each["values"] for each in answer["overflowed"]] == [3, 1]
+    assert answer["ok"] is False
+
+
+def test_what_the_source_answers_too_is_let_pass(tmp_path: Path) -> None:
+    proto = unary("Log")
+    x = np.float16([0, -1, 1, 2])
+    assert judge(proto, tmp_path, {"x": x})["ok"] is False
+    with np.errstate(all="ignore"):
+        np.save(tmp_path / "source.npy", np.log(x.astype(np.float32)))
+    reference = {"y": str(tmp_path / "source.npy")}
+    assert judge(proto, tmp_path, {"x": x}, reference=reference)["ok"] is True
+    assert judge(proto, tmp_path, {"x": np.float16([0, 0, 1, 2])}, reference=reference)["ok"] is False
 
 
 def convert(steps: list[tuple[str, dict[str, Any]]], folder: Path) -> Path:
@@ -786,6 +861,8 @@ def test_wrong_calls_say_so(tmp_path: Path) -> None:
         emulate(tmp_path / "no.onnx", tmp_path / "out.onnx")
     with pytest.raises(StepError, match="fed"):
         judge(unary("Abs"), tmp_path, {"z": np.ones(2, np.float16)})
+    with pytest.raises(StepError, match="wrong arguments"):
+        emulated_run({"model": "m.onnx"}, lambda *_: None)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -816,12 +893,27 @@ def test_external_data_come_along(tmp_path: Path) -> None:
         emulate(tmp_path / "apart" / "m.onnx", tmp_path / "other" / "m.onnx")
 
 
-def test_a_fixed_batch_is_respected(tmp_path: Path) -> None:
-    node = helper.make_node("Mul", ["x", "x"], ["y"])
-    proto = model([node], [value("x", F16, [1, 2])], [value("y", F16, [1, 2])])
+def test_a_fixed_batch_is_filled_up_and_awkward_names_are_no_file_names(tmp_path: Path) -> None:
+    node = helper.make_node("Mul", ["x", "x"], ["../y"])
+    proto = model([node], [value("x", F16, [2, 2])], [value("../y", F16, [2, 2])])
     x = np.float16([[1, 2], [3, 4], [5, 6]])
-    answer = judge(proto, tmp_path, {"x": x})
-    assert answer["outputs"]["y"]["shape"] == [3, 2]
-    assert answer["outputs"]["y"]["dtype"] == "float16"
-    same_bits(np.load(answer["outputs"]["y"]["file"]), x * x)
+    answer = judge(proto, tmp_path, {"x": x}, batch=7)
+    found = answer["outputs"]["../y"]
+    assert Path(found["file"]).parent == tmp_path / "out"
+    assert (found["shape"], found["dtype"]) == ([3, 2], "float16")
+    same_bits(np.load(found["file"]), x * x)
     assert answer["provider"] == "fp16-emulation"
+
+
+def test_one_file_gives_the_same_bytes_in_any_process(tmp_path: Path) -> None:
+    path = convert([("float16_common", {})], tmp_path)
+    code = (
+        "import sys; from pathlib import Path; from bot.measure.fp16_emulation import emulate;"
+        "emulate(Path(sys.argv[1]), Path(sys.argv[2]), runtime='cuda-1.22')"
+    )
+    made = []
+    for seed in ("1", "2"):
+        made.append(tmp_path / f"{seed}.onnx")
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(Path(__file__).parents[2])}
+        subprocess.run([sys.executable, "-c", code, str(path), str(made[-1])], check=True, env=environment)
+    assert made[0].read_bytes() == made[1].read_bytes()
