@@ -18,7 +18,8 @@ from typing import Any
 
 from bot.errors import StepError
 from bot.isolation import leftovers, room
-from bot.isolation.failures import WorkerError, explain
+from bot.isolation.exchange import StartError
+from bot.isolation.failures import WorkerError, details, explain
 from bot.isolation.probe import Isolation, Kind, isolation, start, why_not
 
 __all__ = ["GPU_TASKS", "TASKS", "Isolation", "Json", "Kind", "Limits", "Worker", "WorkerError", "isolation", "why_not"]
@@ -126,19 +127,22 @@ class Worker:
             reads=reads, writes=writes, extra_path=extra_path, fresh_proc=how.fresh_proc, gpu=task in GPU_TASKS
         )
         before = leftovers.links(writes)
-        outcome = start(
-            how,
-            view,
-            self._tasks[task],
-            dict(arguments),
-            limits=_resource_limits(self._limits),
-            seconds=self._limits.seconds,
-            extra_path=tuple(extra_path),
-            on_progress=on_progress,
-        )
-        if (error := explain(outcome, task, seconds=self._limits.seconds)) is not None:
-            _log.debug("%s: %s", task, getattr(error, "details", "") or (outcome.error or {}).get("details", ""))
-            raise error
+        try:
+            outcome = start(
+                how,
+                view,
+                self._tasks[task],
+                dict(arguments),
+                limits=_resource_limits(self._limits),
+                seconds=self._limits.seconds,
+                extra_path=tuple(extra_path),
+                on_progress=on_progress,
+            )
+        except StartError as error:
+            raise StepError(f"The worker could not be started: {error}.", where=task) from error
+        if (failure := explain(outcome, task, seconds=self._limits.seconds)) is not None:
+            _log.debug("%s: %s", task, details(outcome))
+            raise failure
         leftovers.check(writes, before, task)
         return outcome.answers[0]
 

@@ -28,6 +28,10 @@ _POLL_SECONDS = 0.25
 Progress = Callable[[int, int, str], None]
 
 
+class StartError(Exception):
+    """The program of a worker cannot be started at all."""
+
+
 @dataclass
 class Outcome:
     """What came of one worker.
@@ -67,7 +71,7 @@ def converse(
         on_progress: Called with (done, total, text) for each report of progress.
 
     Raises:
-        OSError: The program cannot be started.
+        StartError: The program cannot be started.
     """
     line = json.dumps(request, allow_nan=False).encode() + b"\n"
     with _Child(command, environment) as child:
@@ -91,10 +95,10 @@ class _Child:
                 cwd="/",
                 start_new_session=True,
             )
-        except BaseException:
+        except OSError as error:
             os.close(self.requests)
             os.close(self.answers)
-            raise
+            raise StartError(f"{error.filename}: {error.strerror}") from error
         finally:
             os.close(theirs_in)
             os.close(theirs_out)

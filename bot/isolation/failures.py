@@ -53,12 +53,17 @@ def explain(outcome: Outcome, task: str, *, seconds: float | None) -> BotError |
     elif outcome.answers:
         return None
     else:
-        error = _died(outcome.code, task)
+        error = _died(outcome, task)
     if isinstance(error, WorkerError):
-        traceback = str((outcome.error or {}).get("details", ""))
-        printed = f"The worker printed:\n{outcome.output}" if outcome.output.strip() else ""
-        error.details = "\n".join(part for part in (printable(traceback, OUTPUT_BYTES), printed) if part)
+        error.details = details(outcome)
     return error
+
+
+def details(outcome: Outcome) -> str:
+    """Return the traceback, and the last part of what the worker printed, as text that is safe to show."""
+    traceback = printable(str((outcome.error or {}).get("details", "")), OUTPUT_BYTES)
+    printed = f"The worker printed:\n{outcome.output}" if outcome.output.strip() else ""
+    return "\n".join(part for part in (traceback, printed) if part)
 
 
 def _ended_by_bot(fault: str, task: str, seconds: float | None) -> WorkerError:
@@ -95,13 +100,16 @@ def _out_of_memory(task: str) -> WorkerError:
     )
 
 
-def _died(code: int, task: str) -> WorkerError:
-    if code == OUT_OF_MEMORY:
+def _died(outcome: Outcome, task: str) -> WorkerError:
+    if outcome.code == OUT_OF_MEMORY:
         return _out_of_memory(task)
     try:
-        number = signal.Signals(code - 128)
+        number = signal.Signals(outcome.code - 128)
     except ValueError:
-        return WorkerError(f"The worker ended with exit status {code} and without an answer.", where=task)
+        line = outcome.output.strip().rpartition("\n")[2][-200:]
+        last = f" Its last line was: {line}" if line else ""
+        what = f"The worker ended with exit status {outcome.code} and without an answer.{last}"
+        return WorkerError(what, where=task)
     what = f"The worker was ended by {number.name}."
     if number in _CRASHES:
         return WorkerError(

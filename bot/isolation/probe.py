@@ -15,7 +15,7 @@ from typing import Literal
 from bot.errors import StepError
 from bot.isolation import environment
 from bot.isolation.bubblewrap import command as bubblewrap_command
-from bot.isolation.exchange import Outcome, Progress, converse
+from bot.isolation.exchange import Outcome, Progress, StartError, converse
 from bot.isolation.room import HOME, Room, plan, python_path
 
 Kind = Literal["bubblewrap", "namespaces", "landlock", "none"]
@@ -72,7 +72,7 @@ def why_not(wanted: Isolation) -> str:
         try:
             room = plan(fresh_proc=wanted.fresh_proc)
             outcome = start(wanted, room, "bot.isolation.selfcheck:look", arguments, seconds=_PROBE_SECONDS)
-        except (OSError, StepError) as error:
+        except (StartError, StepError) as error:
             return str(error)
     if not outcome.answers:
         said = outcome.setup or outcome.output.strip().rpartition("\n")[2] or f"exit status {outcome.code}"
@@ -120,6 +120,9 @@ def start(
         seconds: How long it may take.
         extra_path: Folders to look for packages in first.
         on_progress: Called for each report of progress.
+
+    Raises:
+        StartError: The program cannot be started.
     """
     _compile_own_code()
     with tempfile.TemporaryDirectory(prefix="bot-worker-") as temporary:

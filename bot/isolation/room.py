@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.errors import StepError
+from bot.isolation import private
 
 USER = 1000
 """The user and group that the worker sees itself as."""
@@ -32,21 +33,6 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/sysrq-trigger", "/proc/timer_list")
 _HARMLESS = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys/vm/overcommit_memory")
 _GPU_DRIVER = ("/sys/bus/pci", "/sys/devices", "/sys/module/nvidia", "/sys/module/nvidia_uvm")
-# Below the home folder: where programs keep what lets them in elsewhere.
-_PRIVATE = (
-    ".aws",
-    ".config/gcloud",
-    ".config/gh",
-    ".config/git",
-    ".docker",
-    ".git-credentials",
-    ".gitconfig",
-    ".gnupg",
-    ".kube",
-    ".netrc",
-    ".pypirc",
-    ".ssh",
-)
 
 
 @dataclass(frozen=True)
@@ -94,26 +80,14 @@ def plan(
     Raises:
         StepError: A path is missing, or holds what a worker must never see.
     """
-    system = [path for path in _SYSTEM + _LINKER + _PROCESSOR if os.path.exists(path)]
-    links = tuple((path, os.readlink(path)) for path in system if os.path.islink(path) and path.count("/") == 1)
-    linked = {path for path, _ in links}
-    mounts: dict[str, tuple[str, bool]] = {}
-    for path in [path for path in system if path not in linked] + _python_folders():
+    mounts = _machine(fresh_proc)
+    links = tuple((path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path))
+    for path in _python_folders():
         _add(mounts, path, writable=False)
-    for name in ("passwd", "group"):
-        mounts[f"/etc/{name}"] = (str(_PACKAGE / "isolation" / name), False)
-    if os.path.exists("/etc/localtime"):
-        mounts["/etc/localtime"] = (os.path.realpath("/etc/localtime"), False)
-    for path in _HIDDEN if fresh_proc else ():
-        if os.path.exists(path):
-            mounts[path] = ("/dev/null", False)
-    for path in () if fresh_proc else _HARMLESS:
-        if os.path.exists(path):
-            mounts[path] = (path, False)
     devices = _DEVICES + (_gpu_devices() if gpu else ())
-    for path in _GPU_DRIVER if len(devices) > len(_DEVICES) else ():
-        if os.path.exists(path):
-            _add(mounts, path, writable=False)
+    for path in _existing(_GPU_DRIVER) if len(devices) > len(_DEVICES) else ():
+        _add(mounts, path, writable=False)
+    private.refuse_what_holds_secrets(source for source, _ in mounts.values())
     for path in _given((*reads, *extra_path, *_linker_path())):
         _add(mounts, path, writable=False)
     for path in _given(writes):
@@ -126,6 +100,27 @@ def plan(
         scratch=(("/tmp", SCRATCH_BYTES), ("/dev/shm", SCRATCH_BYTES)),  # noqa: S108  in the room
         fresh_proc=fresh_proc,
     )
+
+
+def _machine(fresh_proc: bool) -> dict[str, tuple[str, bool]]:
+    """Return what every worker sees of the system: place to source and whether it may be written."""
+    mounts: dict[str, tuple[str, bool]] = {}
+    for path in _existing(_SYSTEM + _LINKER + _PROCESSOR):
+        if path not in _SYSTEM or not os.path.islink(path):
+            _add(mounts, path, writable=False)
+    for name in ("passwd", "group"):
+        mounts[f"/etc/{name}"] = (str(_PACKAGE / "isolation" / name), False)
+    if os.path.exists("/etc/localtime"):
+        mounts["/etc/localtime"] = (os.path.realpath("/etc/localtime"), False)
+    if fresh_proc:
+        mounts |= dict.fromkeys(_existing(_HIDDEN), ("/dev/null", False))
+    else:
+        mounts |= {path: (path, False) for path in _existing(_HARMLESS)}
+    return mounts
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.path.exists(path)]
 
 
 def python_path(extra_path: Sequence[Path] = ()) -> list[str]:
@@ -144,22 +139,16 @@ def _add(mounts: dict[str, tuple[str, bool]], path: str, *, writable: bool) -> N
 
 
 def _is_link_in_view(mounts: dict[str, tuple[str, bool]], path: str) -> bool:
-    parent = os.path.dirname(path)
-    return os.path.islink(path) and any(_holds(source, os.path.realpath(parent)) for source, _ in mounts.values())
+    parent = os.path.realpath(os.path.dirname(path))
+    return os.path.islink(path) and any(
+        private.holds(source, os.path.realpath(parent)) for source, _ in mounts.values()
+    )
 
 
 def _python_folders() -> list[str]:
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     program = Path(sys.executable)
     folders = [*sorted(prefixes), str(program.parent), str(program.resolve().parent), *_package_folders()]
-    home = os.path.realpath(Path.home())
-    for folder in folders:
-        if _holds(os.path.realpath(folder), home):
-            raise StepError(
-                "The folder of the Python environment holds the home folder, so a worker would see all of it.",
-                where=folder,
-                remedy="Install the bot into a virtual environment in a folder of its own.",
-            )
     return [*folders, str(_PACKAGE)]
 
 
@@ -168,7 +157,7 @@ def _library_folders() -> list[str]:
     return [
         path
         for path in sys.path
-        if path and not _is_packages(path) and any(_holds(root, os.path.realpath(path)) for root in roots)
+        if path and not _is_packages(path) and any(private.holds(root, os.path.realpath(path)) for root in roots)
     ]
 
 
@@ -186,35 +175,9 @@ def _given(paths: Iterable[Path]) -> list[str]:
         text = os.path.abspath(path)
         if not os.path.exists(text):
             raise StepError("A file that the worker is to read is missing.", where=text)
-        _refuse_secrets(text)
+        private.refuse(text)
         result.append(text)
     return result
-
-
-def _refuse_secrets(path: str) -> None:
-    real = os.path.realpath(path)
-    home = Path.home()
-    secrets = [os.path.realpath(secret) for secret in (*_token_files(home), *(home / name for name in _PRIVATE))]
-    seen = [secret for secret in secrets if os.path.exists(secret) and (_holds(real, secret) or _holds(secret, real))]
-    if _holds(real, os.path.realpath(home)):
-        seen.insert(0, str(home))
-    if seen:
-        raise StepError(
-            f"A worker would see {seen[0]}, which it must not.",
-            where=path,
-            remedy="Name the files that are to be read, or move them to a folder of their own.",
-        )
-
-
-def _token_files(home: Path) -> list[Path]:
-    usual = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "huggingface"
-    folders = [usual, Path(os.environ.get("HF_HOME") or usual)]
-    files = [folder / name for folder in folders for name in ("token", "stored_tokens")]
-    return [*files, Path(os.environ["HF_TOKEN_PATH"])] if os.environ.get("HF_TOKEN_PATH") else files
-
-
-def _holds(folder: str, path: str) -> bool:
-    return os.path.commonpath([folder, path]) == folder
 
 
 def _linker_path() -> list[Path]:

@@ -235,6 +235,15 @@ def test_require_isolation_stops_where_there_is_none() -> None:
         strict.call("echo", {}, extra_path=[HOSTILE])
 
 
+def test_a_worker_that_cannot_be_started_is_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    with pytest.raises(StepError, match=r"echo: The worker could not be started: /nonexistent/python: No such file"):
+        worker("none").call("echo", {}, extra_path=[HOSTILE])
+    monkeypatch.setattr(sys, "executable", "/bin/ls")
+    with pytest.raises(WorkerError, match=r"without an answer\. Its last line was: "):
+        worker("none").call("echo", {}, extra_path=[HOSTILE])
+
+
 def test_isolation_is_found_once_and_says_why() -> None:
     found = isolation()
     assert found is isolation()

@@ -427,6 +427,21 @@ def test_what_holds_a_token_is_given_to_nobody(
             Worker(isolation=NONE).call("measure.open", {}, **{how: [path]})
 
 
+def test_no_worker_starts_where_each_would_see_a_token(
+    isolated: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert worker(isolated).call("echo", {}, extra_path=[HOSTILE]) == {}
+    (tmp_path / "token").write_text("hf_secret")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(StepError, match="Every worker sees this folder"):
+        worker(isolated).call("echo", {}, extra_path=[HOSTILE])
+    monkeypatch.delenv("HF_TOKEN_PATH")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(StepError, match="Every worker sees this folder"):
+        worker(isolated).call("echo", {}, extra_path=[HOSTILE])
+
+
 def test_what_lies_beside_a_token_can_be_given(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("HF_HOME", raising=False)
