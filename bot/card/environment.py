@@ -90,7 +90,6 @@ def environment(release: Release, ledger: Ledger, own: Mapping[str, str], *, htm
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        extensions=["jinja2.ext.loopcontrols"],
     )
     unfit = MARKDOWN_ONLY if html else frozenset()
     own_filters = {name: filter_ for name, filter_ in FILTERS.items() if name not in unfit}

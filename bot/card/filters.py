@@ -37,11 +37,6 @@ def thousands(value: Number) -> Markup:
     return _number(value).show(f"{value.value:,}")
 
 
-def decimals(value: Number, places: int) -> Markup:
-    """With a fixed number of decimal places."""
-    return _number(value).show(f"{value.value:,.{places}f}")
-
-
 def significant(value: Number, digits: int = 2) -> Markup:
     """Rounded to some significant digits, without an exponent where a person would write none."""
     return _number(value).show(_significant(float(value.value), digits))
@@ -396,7 +391,6 @@ def with_unit(value: Number, unit: Text | None) -> Markup:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "thousands": thousands,
-    "decimals": decimals,
     "significant": significant,
     "scientific": scientific,
     "percent": percent,

@@ -83,12 +83,14 @@ class TimingTable:
         figure: A measurement that stands for all: provider, device, runtime, threads.
         baseline: The artifact that it is compared with; None if that is its source.
         rows: By batch size.
+        gated: Whether any of them has a limit.
     """
 
     artifact: Any
     figure: Any
     baseline: Any
     rows: tuple[TimingRow, ...]
+    gated: bool
 
 
 def accuracy_tables(queries: Queries, artifacts: Any, *, outputs: bool = False) -> list[AccuracyTable]:
@@ -150,7 +152,8 @@ def _timing_table(queries: Queries, artifact: Any, figures: list[Any]) -> Timing
                 verdict=next((verdict for verdict in verdicts if verdict is not None), None),
             )
         )
-    return TimingTable(artifact, standing, queries.artifact(standing.against), tuple(rows))
+    gated = any(row.verdict is not None for row in rows)
+    return TimingTable(artifact, standing, queries.artifact(standing.against), tuple(rows), gated)
 
 
 def _baseline(queries: Queries, against: Any, same: list[Any]) -> Any:

@@ -169,6 +169,7 @@ class Queries:
             "step": self.step,
             "verdict": self.verdict,
             "verdicts_of": self.verdicts_of,
+            "verdicts_in_order": self.verdicts_in_order,
             "inputs_of": self.inputs_of,
             "decisions_of": self.decisions_of,
             "input_groups": self.input_groups,
@@ -213,6 +214,10 @@ class Queries:
     def verdicts_of(self, artifact: str | Text) -> ListView:
         """What all gates said of an artifact."""
         return ListView([each for each in self.view.verdicts if each.artifact == artifact])
+
+    def verdicts_in_order(self) -> ListView:
+        """What all gates said: what withholds first, then what was not measured, then what passed."""
+        return ListView(sorted(self.view.verdicts, key=lambda each: (not each.withholds, each.status == "passed")))
 
     def inputs_of(self, artifact: Any) -> ListView:
         """The inputs of an artifact's graph: pairs of the signature and the recipe's plan for it, which may be None."""
