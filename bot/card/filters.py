@@ -307,11 +307,12 @@ _FIGURES = {
 
 def figure_name(figure: Any) -> Markup:
     """What a difference from the source is called: mean absolute difference, age."""
-    if figure.metric == "non_finite_values":
-        return Markup("NaN or infinite values")
     subject = figure.subject
     if subject.startswith("output:"):
         subject = Markup("output {}").format(code(subject.replace_raw(subject.raw.removeprefix("output:"))))
+    if figure.metric == "non_finite_values":
+        every = figure.subject == "finite"
+        return Markup("NaN or infinite values") if every else Markup("NaN or infinite values, {}").format(subject)
     pattern = _FIGURES.get(figure.metric.raw)
     if pattern is None:
         return Markup("{}, {}").format(figure.metric.replace_raw(figure.metric.raw.replace("_", " ")), subject)

@@ -38,4 +38,6 @@ def _escape(text: str) -> str:
 
 def _with_origin(text: str, origin: NumberOnCard) -> str:
     """A value that tells where it comes from when a reader points at it."""
+    if not text:
+        return text
     return Markup('<span title="{}: {}">{}</span>').format(origin.kind, origin.field, Markup(text))  # noqa: S704

@@ -111,8 +111,8 @@ def _accuracy_table(queries: Queries, artifact: Any, outputs: bool) -> AccuracyT
         for figure in queries.figures(artifact.name)
         if figure.metric.raw in DIFFERENCES and (outputs or not figure.subject.startswith("output:"))
     ]
-    # "finite" is measured first and reads best last.
-    figures.sort(key=lambda figure: figure.metric.raw == "non_finite_values")
+    # Decisions first, raw outputs after them; what counts NaN and infinity reads best last.
+    figures.sort(key=lambda figure: (figure.metric.raw == "non_finite_values", figure.subject.startswith("output:")))
     keys = list(dict.fromkeys(figure.key for figure in figures))
     providers = tuple(dict.fromkeys(figure.provider for figure in figures))
     found = {(figure.key, figure.provider): figure for figure in figures}
