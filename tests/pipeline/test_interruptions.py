@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import os
 import random
-import signal
+import re
 import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from bot.records import Release
 from tests.world import TARGET, World
 
-KILLS = int(os.environ.get("BOT_TEST_KILLS", "8"))
+STAGES = ("fetch", "build", "measure", "card", "publish", "verify")
+ROUNDS = int(os.environ.get("BOT_TEST_KILL_ROUNDS", "2"))
 
 
-def test_a_publish_that_is_killed_again_and_again_ends_as_one_pull_request(world: World) -> None:
+def test_a_publish_that_is_killed_in_every_stage_ends_as_one_pull_request(world: World) -> None:
     chance = random.Random(20261130)
-    started = time.monotonic()
-    assert world.bot("build", "network").returncode == 0
-    whole = time.monotonic() - started
-    _forget(world)
-    outcomes, kills = [], 0
-    while kills < KILLS:
-        process = subprocess.Popen(
-            world.command("publish", "network"),
-            env=world.environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            process.wait(chance.uniform(0, whole / 3))
-            outcomes.append(process.returncode)
-            # It came to its end before it was killed: begin again from nothing, with the Hub as it is.
+    killed: list[str] = []
+    for _ in range(ROUNDS):
+        for stage in STAGES:
             _forget(world)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-        assert len(world.pull_requests("open")) <= 1
+            if _kill_in(world, stage, chance.uniform(0, 0.6)):
+                killed.append(stage)
+            assert len(world.pull_requests("open")) <= 1
+    # The last two stages are not reached any more once the pull request is there and whole.
+    assert {"fetch", "build", "measure"} <= set(killed)
     last = world.publish()
-    assert set(outcomes) <= {0}
     (request,) = world.pull_requests()
     assert request.status == "open" and last["publication"]["number"] == request.num
     folder = Path(world.api.snapshot_download(TARGET, revision=f"refs/pr/{request.num}", local_dir=world.folder / "d"))
@@ -49,6 +38,33 @@ def test_a_publish_that_is_killed_again_and_again_ends_as_one_pull_request(world
     verified = world.bot("verify", f"{TARGET}@refs/pr/{request.num}")
     assert verified.returncode == 0, verified.stderr
     assert [path for path in world.work.glob("*/.*.*") if path.is_dir()] == []
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.15, 0.3, 0.45])
+def test_a_kill_while_publishing_leaves_nothing_or_the_whole(world: World, wait: float) -> None:
+    assert _kill_in(world, "publish", wait) or world.pull_requests("open")
+    for request in world.pull_requests():
+        files = set(world.api.list_repo_files(TARGET, revision=f"refs/pr/{request.num}"))
+        assert {"release.json", "README.md", "LICENSE", "network-fp16.onnx", "network-second.onnx"} <= files
+    world.publish()
+    assert [each.status for each in world.pull_requests()] == ["open"]
+
+
+def _kill_in(world: World, stage: str, wait: float) -> bool:
+    """Starts a publish and kills it some time into a stage; False if it came to its end before."""
+    command = world.command("publish", "network")
+    process = subprocess.Popen(
+        command, env=world.environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert process.stderr
+    reached = any(re.search(rf"\] {stage}\b", line) for line in process.stderr)
+    if reached:
+        time.sleep(wait)
+    alive = process.poll() is None
+    process.kill()
+    process.wait()
+    process.stderr.close()
+    return reached and alive
 
 
 def _forget(world: World) -> None:
