@@ -70,7 +70,7 @@ def listing(call: Call) -> Response:
 def details(call: Call) -> Response:
     """``GET .../discussions/{n}``."""
     repository = call.repository()
-    with repository.lock:
+    with repository.writing():
         return json_answer(_details(call, repository, discussions.load(repository, _number(call))))
 
 
@@ -89,7 +89,7 @@ def create(call: Call) -> Response:
     if not isinstance(title, str) or not isinstance(description, str):
         raise bad_request("A discussion needs a title")
     pull_request = bool(body.get("pullRequest"))
-    with repository.lock:
+    with repository.writing():
         head = repository.reference(MAIN) if pull_request else None
         record = discussions.create(
             repository, title, description, user.person, call.when(), head=head, draft=pull_request

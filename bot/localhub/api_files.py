@@ -105,7 +105,7 @@ def commit(call: Call) -> Response:
     repository = call.repository()
     _check_may_commit(call, repository)
     plan = read_plan(repository, call.lines(LINE_LIMIT))
-    with repository.lock:
+    with repository.writing():
         reference = repository.reference_name(call["rev"])
         if plan.parent:
             repository.require_head(reference, plan.parent)
@@ -140,7 +140,7 @@ def _commit_as_pull_request(call: Call) -> Response:
     user = call.writer()
     repository = call.repository()
     plan = read_plan(repository, call.lines(LINE_LIMIT))
-    with repository.lock:
+    with repository.writing():
         base = repository.reference_name(call["rev"])
         if not base.startswith("refs/heads/"):
             raise bad_request("A pull request is opened against a branch")

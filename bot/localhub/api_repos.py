@@ -354,7 +354,7 @@ def create_branch(call: Call) -> Response:
     repository, _ = call.writable()
     name = f"refs/heads/{check_reference_name(call['branch'])}"
     start = call.json_object().get("startingPoint")
-    with repository.lock:
+    with repository.writing():
         if repository.reference(name):
             raise HubError(409, f"Reference already exists: {name}")
         commit = repository.resolve(str(start) if start else "main")
@@ -367,7 +367,7 @@ def delete_branch(call: Call) -> Response:
     """``DELETE .../branch/{name}``; main stays."""
     repository, _ = call.writable()
     name = f"refs/heads/{call['branch']}"
-    with repository.lock:
+    with repository.writing():
         old = repository.reference(name)
         if old is None:
             raise revision_not_found(call["branch"])
@@ -385,7 +385,7 @@ def create_tag(call: Call) -> Response:
     name, message = body.get("tag"), body.get("message")
     full = f"refs/tags/{check_reference_name(str(name))}"
     when = call.when()
-    with repository.lock:
+    with repository.writing():
         if repository.reference(full):
             raise HubError(409, f"Tag already exists: {name}")
         target = repository.resolve(call["rev"])
@@ -402,7 +402,7 @@ def delete_tag(call: Call) -> Response:
     """``DELETE .../tag/{name}``."""
     repository, _ = call.writable()
     name = f"refs/tags/{call['tag']}"
-    with repository.lock:
+    with repository.writing():
         old = repository.reference(name)
         if old is None:
             raise revision_not_found(call["tag"])

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from bot.localhub import VERSION, api_discussions, api_files, api_repos, git_http, jobs, pages, webhooks, xet
-from bot.localhub.errors import HubError
+from bot.localhub.errors import HubError, repo_not_found
 from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
 from bot.localhub.jobs import Jobs
 from bot.localhub.lfs import Signer
@@ -48,6 +48,11 @@ def about(call: Call) -> Response:
 def no_harnesses(call: Call) -> Response:
     """``GET /api/agent-harnesses``: the client's best-effort question; the embedded Hub knows none."""
     raise HubError(404, "Not here")
+
+
+def no_namespace(call: Call) -> Response:
+    """Answer for a repository without a namespace: the Hub has old ones, the embedded Hub has none."""
+    raise repo_not_found(call["name"])
 
 
 def get_faults(call: Call) -> Response:
@@ -99,6 +104,9 @@ def _general_routes() -> list[Route]:
         Route("DELETE", "/api/repos/delete", api_repos.delete_repo),
         Route("POST", "/api/repos/move", api_repos.move_repo),
         Route("GET", "/api/{kind}", api_repos.list_repos),
+        Route("GET", "/api/{kind}/{name}", no_namespace),
+        Route("GET", "/api/{kind}/{name}/revision/{rev}", no_namespace),
+        Route("GET", "/{name}/resolve/{rev}/{path*}", no_namespace),
     ]
 
 

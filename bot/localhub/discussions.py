@@ -115,7 +115,7 @@ def create(
         head: The commit of a pull request; None for a discussion.
         draft: Whether the pull request starts as a draft.
     """
-    with repository.lock:
+    with repository.writing():
         number = max(numbers(repository), default=0) + 1
         record: Record = {
             "num": number,
@@ -144,7 +144,7 @@ def _title(title: object) -> str:
 
 
 def add_commit(repository: Repository, reference: str, oid: str, author: Person, when: datetime) -> None:
-    """Move a branch, or a pull request with its record, to a new commit. The caller holds the lock.
+    """Move a branch, or a pull request with its record, to a new commit. Inside ``writing``.
 
     Raises:
         HubError: 400 for a pull request that is merged or closed.
@@ -164,7 +164,7 @@ def add_comment(repository: Repository, number: int, text: object, author: Perso
     """Add a comment and return its event."""
     if not isinstance(text, str) or not text.strip() or len(text) > 65536:
         raise bad_request("A comment has between 1 and 65536 characters")
-    with repository.lock:
+    with repository.writing():
         record = load(repository, number)
         event = _comment_event(text, author, when)
         record["events"].append(event)
@@ -174,7 +174,7 @@ def add_comment(repository: Repository, number: int, text: object, author: Perso
 
 def set_title(repository: Repository, number: int, title: object, author: Person, when: datetime) -> Record:
     """Change the title and return the event."""
-    with repository.lock:
+    with repository.writing():
         record = load(repository, number)
         event = _event("title-change", author, when, {"from": record["title"], "to": _title(title)})
         record["title"] = event["data"]["to"]
@@ -193,7 +193,7 @@ def set_status(
     """
     if status not in ("open", "closed"):
         raise bad_request(f"A discussion is opened or closed, not {status!r}")
-    with repository.lock:
+    with repository.writing():
         record = load(repository, number)
         if record["status"] == "merged":
             raise bad_request(f"Pull request {number} is merged")
@@ -251,7 +251,7 @@ def merge(repository: Repository, number: int, author: Person, when: datetime, c
     Raises:
         HubError: 400 unless it is an open pull request, 409 on conflicts.
     """
-    with repository.lock:
+    with repository.writing():
         record = load(repository, number)
         if not record["isPullRequest"] or record["status"] != "open":
             what = f"a pull request that is {record['status']}" if record["isPullRequest"] else "a discussion"

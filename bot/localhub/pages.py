@@ -391,7 +391,7 @@ def discussion(call: Call) -> Response:
     repository, head = _open(call)
     if not call["num"].isdigit() or len(call["num"]) > 9:
         raise entry_not_found(call["num"])
-    with repository.lock:
+    with repository.writing():
         record = discussions.load(repository, int(call["num"]))
         values = _pull_request(repository, record) if record["isPullRequest"] else {}
     link, image = _addresses(repository, "main")

@@ -8,6 +8,7 @@ journal that is found at start is carried out to its end, so that after a crash 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import threading
@@ -120,7 +121,7 @@ class Repository:
 
     def change_settings(self, changes: dict[str, Any]) -> None:
         """Merge keys into the settings, durably."""
-        with self.lock:
+        with self.writing():
             durable.write_json(self.folder / "hub" / "settings.json", {**self.settings, **changes})
 
     # ---------------------------------------------------------------------------------------------- references
@@ -183,8 +184,15 @@ class Repository:
 
     # ---------------------------------------------------------------------------------------------- transactions
 
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the lock, with every write that was accepted before carried out."""
+        with self.lock:
+            self._finish_journal()
+            yield
+
     def transact(self, refs: dict[str, str | None], files: dict[str, Any] | None = None) -> None:
-        """Move references and replace JSON files as one step. The caller holds the lock; all objects are written.
+        """Move references and replace JSON files as one step, inside ``writing``, when all objects are written.
 
         Args:
             refs: Full reference name to commit or object id; None removes the reference.
@@ -210,6 +218,10 @@ class Repository:
             # What a power cut emptied before it was on the disk is referred to by nothing yet.
             if path.stat().st_size == 0:
                 path.unlink()
+        self._finish_journal()
+
+    def _finish_journal(self) -> None:
+        """Carry out a write that was accepted and, for a crash or a full disk, not finished."""
         journal = durable.read_json(self._journal)
         if journal is not None:
             self._carry_out(journal["refs"], journal["files"])

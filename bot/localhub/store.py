@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 import shutil
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pygit2
 from pygit2.enums import ConfigLevel, FileMode, Option
@@ -24,6 +25,7 @@ from bot.localhub.errors import HubError, repo_not_found
 from bot.localhub.names import KINDS, check_repo_id, web_path
 from bot.localhub.repository import MAIN, Person, Repository
 
+log = logging.getLogger("bot.localhub.store")
 DEFAULT_USER = "local-user"
 _LARGE_SUFFIXES = """
 7z arrow bin bz2 ckpt ftz gguf gz h5 joblib mlmodel model msgpack npy npz onnx onnx_data ot parquet pb pickle pkl
@@ -74,7 +76,11 @@ class Store:
         shutil.rmtree(self.scratch, ignore_errors=True)
         self.scratch.mkdir()
         for repository in self.repositories():
-            repository.recover()
+            try:
+                repository.recover()
+            except (OSError, ValueError, KeyError, pygit2.GitError):
+                # The others are served; writes to this one fail until its journal can be carried out.
+                log.exception("%s could not be recovered", repository.folder)
 
     def close(self) -> None:
         """Give the folder back."""
@@ -247,10 +253,6 @@ class Store:
         """Return the namespaces that are no user's."""
         found = {repository.namespace for repository in self.repositories()}
         return sorted(found - set(self._tokens))
-
-    def describe(self) -> dict[str, Any]:
-        """Return how many repositories of each kind there are."""
-        return {kind: sum(1 for _ in self.repositories(kind)) for kind in KINDS}
 
 
 def default_attributes() -> bytes:

@@ -7,12 +7,14 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from hub_server import start_hub
 from huggingface_hub import CommitOperationAdd
 
+from bot.localhub import discussions, durable
 from bot.localhub.repository import Repository
 from bot.localhub.store import Store
 
@@ -112,6 +114,27 @@ def test_a_journal_that_was_accepted_is_carried_out_at_start(tmp_path: Path) -> 
     assert sorted(path.name for path in (repository.folder / "hub").iterdir()) == ["discussions", "settings.json"]
     assert not list(repository.folder.rglob("*.lock"))
     reopened.close()
+
+
+def test_a_write_that_failed_half_way_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    repository = store.create("models", "o/m", store.local_user.person, store.clock.now())
+    head = repository.resolve("main")
+    write_json = durable.write_json
+
+    def full_disk(path: Path, *rest: Any, **more: Any) -> None:
+        if path.parent.name == "discussions":
+            raise OSError(28, "No space left on device")
+        write_json(path, *rest, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "write_json", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            discussions.create(repository, "one", "", store.local_user.person, store.clock.now(), head=head)
+    discussions.create(repository, "two", "", store.local_user.person, store.clock.now(), head=head)
+    assert [record["title"] for record in discussions.listing(repository)] == ["two", "one"]
+    assert repository.references("refs/pr/") == {"1": head, "2": head}
+    store.close()
 
 
 def test_a_folder_is_open_in_one_process_only(tmp_path: Path) -> None:

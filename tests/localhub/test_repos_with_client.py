@@ -140,6 +140,7 @@ def test_missing_things_have_their_own_errors(api: Any, repo: str) -> None:
     with pytest.raises(RevisionNotFoundError):
         api.model_info(repo, revision="nowhere")
     assert not api.file_exists(repo, "absent.txt")
+    assert not api.repo_exists("gpt2") and not api.file_exists("gpt2", "config.json")
     assert not api.repo_exists("nobody/nothing")
     api.delete_repo("nobody/nothing", missing_ok=True)
 
