@@ -1,7 +1,5 @@
 """What no worker is ever shown, even if a caller asks for it: tokens, keys, and the home folder as a whole."""
 
-# A path is compared as text, its links followed on the machine.
-
 from __future__ import annotations
 
 import os
