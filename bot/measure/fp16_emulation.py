@@ -7,8 +7,8 @@ those that do not (`fp16_kernels.HALF_KERNELS`).
 
 What this does not know: fusions that a GPU provider makes when it loads a file (an addition and a layer normalisation
 become one kernel, which on CUDA before 1.27 sums in half); the order of additions inside a kernel; kernels that round a
-step on the way without summing, such as FastGelu and RotaryEmbedding, whose error is a few units in the last place larger
-than here; attention kernels that hold their scores in half where the hardware has no fused one.
+step on the way without summing, such as FastGelu and RotaryEmbedding, whose error is a few units in the last place
+larger than here; attention kernels that hold their scores in half where the hardware has no fused one.
 """
 
 from __future__ import annotations
