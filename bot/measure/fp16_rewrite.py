@@ -8,10 +8,11 @@ both over all halves. Weights stay in half in the file and are cast where they a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bot.measure.fp16_graph import all_names, ranks_of, reads_of, rename, sort_nodes
 from bot.measure.fp16_kernels import EXACT, NotEmulatedError, Runtime, half_kernel
 from bot.measure.fp16_types import (
     FLOAT,
@@ -99,138 +100,9 @@ def rewrite(model: Any, runtime: Runtime) -> Rewritten:
         types = infer(model.graph, opsets)
     except UnknownTypeError as error:
         raise NotEmulatedError(str(error)) from error
-    writer = _Writer(opsets, runtime, Rewritten(), set(_names(model.graph)), _ranks(model))
+    writer = _Writer(opsets, runtime, Rewritten(), set(all_names(model.graph)), ranks_of(model))
     writer.main(model.graph, types)
     return writer.done
-
-
-# --- names and order ---------------------------------------------------------------------------------------------
-
-
-def _names(graph: Any) -> Iterator[str]:
-    for value in (*graph.input, *graph.output, *graph.initializer):
-        yield value.name
-    for node in graph.node:
-        yield from node.input
-        yield from node.output
-        for _, inner in subgraphs(node):
-            yield from _names(inner)
-
-
-def sort_nodes(graph: Any) -> None:
-    """Put the nodes of a graph and of its subgraphs into topological order, as they were where that is one.
-
-    Raises:
-        NotEmulatedError: The graph has a cycle.
-    """
-    for node in graph.node:
-        for _, inner in subgraphs(node):
-            sort_nodes(inner)
-    maker = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    needs = [{maker[name] for name in _reads(node) if name in maker} for node in graph.node]
-    if all(before < index for index, makers in enumerate(needs) for before in makers):
-        return
-    order = _topological(needs, graph)
-    nodes = [type(graph.node[0])() for _ in order]
-    for copy, index in zip(nodes, order, strict=True):
-        copy.CopyFrom(graph.node[index])
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-def _topological(needs: list[set[int]], graph: Any) -> list[int]:
-    import heapq
-
-    waiting = [len(makers) for makers in needs]
-    readers: list[list[int]] = [[] for _ in needs]
-    for index, makers in enumerate(needs):
-        for maker in makers:
-            readers[maker].append(index)
-    ready = [index for index, count in enumerate(waiting) if count == 0]
-    order = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for reader in readers[index]:
-            waiting[reader] -= 1
-            if waiting[reader] == 0:
-                heapq.heappush(ready, reader)
-    if len(order) < len(needs):
-        stuck = next(index for index in range(len(needs)) if waiting[index])
-        raise NotEmulatedError(f"{label(graph.node[stuck])} depends on itself")
-    return order
-
-
-def _reads(node: Any) -> set[str]:
-    """The names that a node reads, those that its subgraphs capture included."""
-    names = set(node.input)
-    for _, inner in subgraphs(node):
-        names |= _captures(inner)
-    return names
-
-
-def _captures(graph: Any) -> set[str]:
-    own = {value.name for value in (*graph.input, *graph.initializer)}
-    own |= {name for node in graph.node for name in node.output}
-    read = {name for node in graph.node for name in _reads(node)}
-    return (read | {value.name for value in graph.output}) - own
-
-
-def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Rename values wherever the nodes of a graph make or read them, in subgraphs too unless these define the name."""
-    for node in graph.node:
-        for field_name in ("input", "output"):
-            values = getattr(node, field_name)
-            for index, name in enumerate(values):
-                if name in names:
-                    values[index] = names[name]
-        for _, inner in subgraphs(node):
-            own = {value.name for value in (*inner.input, *inner.initializer)}
-            own |= {name for each in inner.node for name in each.output}
-            visible = {old: new for old, new in names.items() if old not in own}
-            _rename(inner, visible)
-            for value in inner.output:
-                value.name = visible.get(value.name, value.name)
-
-
-def _ranks(model: Any) -> dict[str, int]:
-    """The ranks that shape inference finds; none where it fails."""
-    import onnx
-
-    skeleton = onnx.ModelProto()
-    skeleton.ir_version = model.ir_version
-    skeleton.opset_import.extend(model.opset_import)
-    skeleton.graph.CopyFrom(_without_weights(model.graph))
-    try:
-        found = onnx.shape_inference.infer_shapes(skeleton).graph
-    except Exception:  # the library raises what it likes on a graph that it cannot follow
-        found = skeleton.graph
-    ranks = {}
-    for value in (*found.input, *found.value_info, *found.output):
-        if value.type.tensor_type.HasField("shape"):
-            ranks[value.name] = len(value.type.tensor_type.shape.dim)
-    ranks.update({tensor.name: len(tensor.dims) for tensor in model.graph.initializer})
-    return ranks
-
-
-def _without_weights(graph: Any) -> Any:
-    import onnx
-
-    light = onnx.GraphProto()
-    light.name = graph.name
-    light.node.extend(graph.node)
-    light.input.extend(graph.input)
-    light.output.extend(graph.output)
-    known = {value.name for value in graph.input}
-    for tensor in graph.initializer:
-        if tensor.data_type != HALF and tensor.ByteSize() < 1024:
-            light.initializer.add().CopyFrom(tensor)
-        elif tensor.name not in known:
-            light.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    return light
-
-
-# --- the rewriting ------------------------------------------------------------------------------------------------
 
 
 class _Writer:
@@ -261,7 +133,7 @@ class _Writer:
             if value.name not in names:
                 names[value.name] = self._fresh(f"{value.name}/float32")
                 self.done.original[names[value.name]] = value.name
-        _rename(graph, names)
+        rename(graph, names)
         read = {value.name for value in inputs}
         constants = {tensor.name: tensor for tensor in graph.initializer}
         for name in dict.fromkeys(value.name for value in inputs):
@@ -333,7 +205,7 @@ class _Writer:
 
     def _node(self, node: Any, index: int, types: GraphTypes, top: bool) -> None:
         scope = types.scope
-        reads = _reads(node)
+        reads = reads_of(node)
         self._widen_weights(reads)
         inputs = tuple(name for name in sorted(reads) if _is_float(scope.get(name)))
         outputs = tuple(name for name in node.output if _is_float(scope.get(name)))
