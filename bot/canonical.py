@@ -58,8 +58,14 @@ def text_sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file so that a reader, or a run after a crash, sees the old bytes or the new, and nothing between."""
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
+    """Writes a file so that a reader, or a run after a crash, sees the old bytes or the new, and nothing between.
+
+    Args:
+        path: The file.
+        data: Its new content.
+        mode: Its permissions; None for those of a temporary file, which only its owner reads.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -67,6 +73,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+            if mode is not None:
+                os.fchmod(stream.fileno(), mode)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

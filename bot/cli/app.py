@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bot.cli import build, hub, inspect, list_, publish, step, verify
+from bot.cli import build, hub, inspect, list_, pins, publish, step, verify
 
 app = typer.Typer(
     name="bot",
@@ -50,4 +50,5 @@ app.command("build")(build.build)
 app.command("step")(step.step)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
+app.add_typer(pins.app, name="pins")
 app.add_typer(hub.app, name="hub")

@@ -96,6 +96,21 @@ class TreeFile:
 
 
 @dataclass(frozen=True)
+class Resolved:
+    """What the Hub answers to a consumer who asks for a file, without its content.
+
+    Attributes:
+        commit: The commit that the revision stands for.
+        bytes: Size of the content; None if the Hub does not say it.
+        sha256: Of the content, as the Hub keeps it of a large file; empty for a file that lies in git itself.
+    """
+
+    commit: str
+    bytes: int | None
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Commit:
     """One commit of a history: full sha, first line and whole text of the message, accounts, date."""
 
@@ -182,7 +197,7 @@ class Hub:
 
         session.admit(self.endpoint, token, self.policy)
         # False, not None: with None the library would look for a token by itself.
-        self._api = hf.HfApi(endpoint=self.endpoint, token=token or False, library_name="hub-publishing-bot")
+        self._api = hf.HfApi(endpoint=self.endpoint, token=token or False, library_name=session.AGENT)
 
     def __repr__(self) -> str:
         return f"Hub({self.endpoint!r}, {'with' if self.has_token else 'without'} a token)"
@@ -267,6 +282,22 @@ class Hub:
                 )
             found.update({item.path: _tree_file(item) for item in items if isinstance(item, hf.RepoFile)})
         return found
+
+    def resolve(self, repo: str, revision: str, path: str) -> Resolved:
+        """Asks for a model's file as every consumer does, by its address, and reads the head of the answer only.
+
+        Raises:
+            NotFound: There is no such repository, revision or file.
+            Refused: It is not given to whoever asks.
+        """
+        from huggingface_hub.file_download import get_hf_file_metadata
+
+        library()
+        url = self.file_url(repo, revision, path)
+        with self._reading(_where(repo, revision, path)):
+            found = get_hf_file_metadata(url, token=False, headers=self.headers(), endpoint=self.endpoint)
+        etag = str(found.etag or "")
+        return Resolved(str(found.commit_hash or ""), found.size, etag if len(etag) == 64 else "")
 
     def commits(self, repo: str, revision: str, *, limit: int = 100, repo_type: RepoType = "model") -> Iterator[Commit]:
         """The history of a revision, newest first, read page by page as it is asked for.
