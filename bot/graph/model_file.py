@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -447,10 +447,9 @@ def _write_with_data_file(model: Model, path: Path) -> None:
 def _replacing(path: Path) -> Iterator[Callable[[Any], object]]:
     """Writes a file under a temporary name, syncs it, and gives it its own name when all went well."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with os.fdopen(handle, "wb", buffering=_COPY) as stream:
+        with temporary.open("xb", buffering=_COPY) as stream:
             yield stream.write
             stream.flush()
             os.fsync(stream.fileno())

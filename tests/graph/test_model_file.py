@@ -103,6 +103,9 @@ def test_a_file_may_be_replaced_by_what_was_read_from_it(tmp_path: Path) -> None
     write_model(opened, path)
     assert path.read_bytes() == before
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.onnx"]
+    other = tmp_path / "b.onnx"
+    other.write_bytes(b"")
+    assert path.stat().st_mode == other.stat().st_mode
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
