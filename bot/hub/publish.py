@@ -9,7 +9,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -37,6 +37,7 @@ class Publication:
         uploaded_bytes: Size of the files that this run sent.
         reason: Why it is this kind, for people.
         edited: Files in the pull request that somebody else changed; they were left as they are.
+        merged: Number of the pull request of the bot's own by which the release came into the main branch, if it did.
     """
 
     kind: Literal["commit", "pull-request", "nothing"]
@@ -47,6 +48,7 @@ class Publication:
     uploaded_bytes: int = 0
     reason: str = ""
     edited: tuple[str, ...] = ()
+    merged: int | None = None
 
 
 def read_release(hub: Hub, repo: str) -> Release | None:
@@ -83,7 +85,8 @@ def find(hub: Hub, repo: str, identity: str, *, mode: Mode, reopen: bool = False
     recipe = _recipe_of(target, own, identity)
     if plan.action == "nothing":
         left = _leftovers(own, identity, None, recipe, committed=_holds(target, identity))
-        return None if left else _nothing(hub, target, plan)
+        merged = [item.number for item in own if item.identity == identity and item.status == "merged"]
+        return None if left else replace(_nothing(hub, target, plan), merged=merged[-1] if merged else None)
     if plan.action == "resume" and plan.own is not None and not _leftovers(own, identity, plan.own, recipe):
         inside = _look_inside(hub, repo, plan.own, identity)
         if inside.complete:
@@ -307,7 +310,8 @@ class _Run:
     description: str
     say: OnStep
     reopen: bool
-    sent: int = field(default=0)
+    sent: int = 0
+    opened: int | None = None
 
     @property
     def release(self) -> Release:
@@ -337,7 +341,7 @@ class _Run:
 
     def _attempt(self) -> Publication:
         target = read_target(self.hub, self.repo) or self._create_target()
-        own = own_pull_requests(self.hub, self.repo)
+        own = own_pull_requests(self.hub, self.repo, self.opened)
         plan = _decide(self.hub, target, own, self.release.identity, self.mode, reopen=self.reopen)
         if plan.action == "nothing":
             return self._found(target, own, plan)
@@ -379,16 +383,22 @@ class _Run:
             self._tidy(own, None, landed[0])
             return self._committed(landed[0])
         # The Hub has no lock for opening a pull request, so another bot may have opened one at the same moment.
-        own = own_pull_requests(self.hub, self.repo)
+        self.opened = landed[1]
+        own = own_pull_requests(self.hub, self.repo, self.opened)
         mine = [item for item in own if item.identity == self.release.identity and item.is_open]
         if not mine:
-            raise Conflict("the pull request that was just opened is not in the listing.", where=self.repo)
+            raise Conflict(f"#{self.opened} was opened, and it is closed or changed already.", where=self.repo)
         first = mine[0]
-        if landed[1] is not None and first.number != landed[1]:
-            self.say(f"#{first.number} was opened first; closing #{landed[1]}")
-            self._close_rival(landed[1], first.number)
-            own = [item for item in own if item.number != landed[1]]
+        if first.number != self.opened:
+            self.say(f"#{first.number} was opened first; closing #{self.opened}")
+            own = self._without_rivals(own, first)
         return self._resume(target, own, first)
+
+    def _without_rivals(self, own: list[Own], first: Own) -> list[Own]:
+        """Closes the pull request that this run opened, in favour of the one that was opened first."""
+        if self.opened is not None:
+            self._close_rival(self.opened, first.number)
+        return [item for item in own if item.number != self.opened]
 
     def _resume(self, target: Target, own: list[Own], kept: Own) -> Publication:
         """Makes sure that an open pull request holds the whole release, and is the only one."""

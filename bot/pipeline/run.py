@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bot.errors import OverwriteError, VerificationError, WithheldError
+from bot.errors import BotError, OverwriteError, VerificationError, WithheldError
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
@@ -91,6 +91,8 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
     there = publishing.find(context.hub, recipe.plan.target.repo, prepared.identity, mode=mode, reopen=reopen)
     if there is not None:
         context.reporter.note(there.reason)
+        if there.merged is not None and not dry_run:
+            _post_pins(context, recipe.plan.target.repo, there.merged)
         return Outcome(identity=prepared.identity, publication=replace(there, kind="nothing"))
     previous = publishing.read_release(context.hub, recipe.plan.target.repo)
     assembled, built, samples = _make(context, prepared, previous)
@@ -142,6 +144,17 @@ def _refuse_random_weights(context: Context, prepared: Prepared) -> None:
             where=context.hub.endpoint,
             remedy="Use --hub local, or give the recipe the real upstream.",
         )
+
+
+def _post_pins(context: Context, repo: str, number: int) -> None:
+    """Says the pins on the pull request that was merged; that it could not be said is no reason to fail."""
+    from bot.hub.pins import post_pins
+
+    try:
+        if post_pins(context.hub, repo, number):
+            context.reporter.note(f"said the pins on #{number}")
+    except BotError as error:
+        context.reporter.warn(f"the pins could not be said on #{number}: {error}")
 
 
 def _verify(
