@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,7 @@ def run_step(
             reads=[source.parent, *{path.parent for path in feeds.values()}, *([code] if code else [])],
             writes=[folder],
         )
-        for leftover in sorted(scratch.rglob("*"), reverse=True):
-            leftover.rmdir() if leftover.is_dir() else leftover.unlink()
-        scratch.rmdir()
+        shutil.rmtree(scratch)
         return {"sha256": file_sha256(folder / MODEL), "report": answer["report"], "built_with": answer["built_with"]}
 
     folder, result = context.work.entry("steps", key, make)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,12 +274,17 @@ def _emulate(
 ) -> tuple[list[Measurement], list[dict[str, Json]]]:
     """Judges a file that computes in half precision as the hardware would: the CPU provider does not."""
     rule = "safe in true fp16"
-    if "float16" not in each.artifact.census.parameters:
+    census = each.artifact.census
+    if "float16" not in census.parameters and not census.casts:
         return [], [{"rule": rule, "status": "passed", "reason": "nothing in it is fp16", "required": True}]
     feeds = samples.feeds[each.artifact.made_from]
+    # The oldest runtime that the target promises has the kernels that are hardest on half precision.
+    runtime = f"cuda-{runtimes.oldest_version(prepared.recipe.plan.target.runtime)}"
     key = {
         "model": each.artifact.sha256,
+        "source": prepared.source.files[each.artifact.made_from].sha256,
         "feeds": {name: str(path.relative_to(context.work.root)) for name, path in feeds.items()},
+        "runtime": runtime,
         "code": code_digest("bot.measure"),
         "tools": versions(RUNTIMES),
     }
@@ -294,12 +300,13 @@ def _emulate(
                 "threads": context.threads,
                 "out": str(folder),
                 "scratch": str(scratch),
+                "runtime": runtime,
+                "reference": _texts(reference.files),
             },
-            reads=_reads(each.path, *feeds.values()),
+            reads=_reads(each.path, *feeds.values(), *reference.files.values()),
             writes=[folder, scratch],
         )
-        for leftover in sorted(scratch.rglob("*"), reverse=True):
-            leftover.rmdir() if leftover.is_dir() else leftover.unlink()
+        shutil.rmtree(scratch)
         return answer
 
     folder, answer = context.work.entry("emulations", key, make)
