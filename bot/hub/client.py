@@ -152,10 +152,18 @@ class Remark:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A pull request or discussion with what was said in it, in order."""
+    """A pull request or discussion.
+
+    Attributes:
+        pull_request: What the listing tells of it.
+        remarks: What was said and decided in it, in order.
+        commits: The commits that were made to it, in order.
+        merge_commit: The commit that merged it; empty if nothing did.
+    """
 
     pull_request: PullRequest
     remarks: tuple[Remark, ...]
+    commits: tuple[str, ...] = ()
     merge_commit: str = ""
 
     @property
@@ -350,13 +358,14 @@ class Hub:
         with self._reading(f"{repo} #{number}"):
             item = self._api.get_discussion_details(repo, number, repo_type=repo_type)
         remarks: list[Remark] = []
+        commits = tuple(str(getattr(event, "oid", "")) for event in item.events if event.type == "commit")
         for event in item.events:
             if event.type == "comment":
                 remarks.append(Remark("comment", str(event.author), str(getattr(event, "content", ""))))
             elif event.type == "status-change":
                 remarks.append(Remark("status", str(event.author), str(getattr(event, "new_status", ""))))
         request = PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
-        return Conversation(request, tuple(remarks), str(item.merge_commit_oid or ""))
+        return Conversation(request, tuple(remarks), commits, str(item.merge_commit_oid or ""))
 
     def read_bytes(
         self, repo: str, revision: str, path: str, *, largest: int = SMALL_FILE, repo_type: RepoType = "model"

@@ -237,9 +237,11 @@ class _Opened:
         self._url, self._headers, self._allow, self._follow = url, headers, allow, follow
 
     def __enter__(self) -> Any:
+        from bot.hub.session import AGENT
+
         utils = library().utils
         # Compressed on the way, the length and the place to resume at would mean nothing.
-        headers = {**self._headers, "Accept-Encoding": "identity"}
+        headers = {"user-agent": AGENT, **self._headers, "Accept-Encoding": "identity"}
         self._context = utils.get_session().stream("GET", self._url, headers=headers, follow_redirects=self._follow)
         response = self._context.__enter__()
         try:

@@ -369,12 +369,13 @@ def _follow(url: str) -> str:
         UpstreamError: A step is not allowed, or there are too many.
     """
     get_session = library().utils.get_session
+    from bot.hub.session import AGENT
+
+    headers = {"user-agent": AGENT, "Range": "bytes=0-0", "Accept-Encoding": "identity"}
     at_home = is_loopback(urlsplit(url).hostname or "")
     for _ in range(MOST_REDIRECTS + 1):
         _check_address(url, at_home=at_home)
-        with get_session().stream(
-            "GET", url, headers={"Range": "bytes=0-0", "Accept-Encoding": "identity"}, follow_redirects=False
-        ) as response:
+        with get_session().stream("GET", url, headers=headers, follow_redirects=False) as response:
             if not response.has_redirect_location:
                 return url
             url = urljoin(url, response.headers["location"])

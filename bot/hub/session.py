@@ -20,6 +20,9 @@ from bot.errors import HubError
 from bot.hub.retry import TRANSIENT, HubUnavailable, Policy
 from bot.hub.tokens import normal_endpoint
 
+AGENT = "hub-publishing-bot"
+"""Stands in the user agent of every request that the bot makes."""
+
 LARGEST_ANSWER = 256 * 1024 * 1024
 """Bytes. No answer of the API comes near it; downloads are not answers in this sense."""
 
@@ -49,8 +52,15 @@ def admit(endpoint: str, token: str | None, policy: Policy) -> None:
             _tokens.setdefault(origin, set()).add(token)
 
 
+def is_ours(request: httpx2.Request) -> bool:
+    """Whether a request is the bot's. Something else in the same process may use the library for its own ends."""
+    return AGENT in request.headers.get("user-agent", "")
+
+
 def guard(request: httpx2.Request) -> None:
     """Stops a request that would carry a token to an origin that the token was not given for.
+
+    That holds for every token that the bot was given, whoever sends it, and for every token that the bot would send.
 
     Raises:
         HubError: It would. The token itself is not part of the message.
@@ -60,7 +70,9 @@ def guard(request: httpx2.Request) -> None:
         return
     origin = origin_of(str(request.url))
     kind, _, token = header.partition(" ")
-    if kind != "Bearer" or token not in _tokens.get(origin, ()):
+    if kind == "Bearer" and token in _tokens.get(origin, ()):
+        return
+    if is_ours(request) or any(token in tokens for tokens in _tokens.values()):
         raise HubError(
             "a request was about to carry a token to an address that the token was not given for; it was not sent.",
             where=origin,
@@ -174,6 +186,8 @@ def _fill_timeouts(request: httpx2.Request, policy: Policy) -> None:
 
 def _repeatable(request: httpx2.Request) -> bool:
     """Whether sending a request twice does no more than sending it once, and its body can be sent again."""
+    if not is_ours(request):
+        return False
     if request.method in ("GET", "HEAD"):
         return True
     return (
@@ -189,6 +203,7 @@ def _retried(request: httpx2.Request, response: httpx2.Response) -> bool:
     # The library repeats this one itself, at once and for ever. The Hub says that it did nothing, so it is safe.
     return (
         response.status_code == 409
+        and is_ours(request)
         and request.url.path.endswith("/api/repos/create")
         and response.is_closed
         and _BUSY in response.text

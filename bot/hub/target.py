@@ -122,24 +122,32 @@ def _release_at(hub: Hub, repo: str, commit: str, tree: Mapping[str, TreeFile]) 
         return None, error.what
 
 
-def own_pull_requests(hub: Hub, repo: str) -> list[Own]:
+def own_pull_requests(hub: Hub, repo: str, also: int | None = None) -> list[Own]:
     """Every pull request that carries a release and that the bot's account opened, oldest first.
+
+    Args:
+        hub: Where the target is.
+        repo: The target.
+        also: A pull request that the caller knows to be there, should the listing not tell of it yet.
 
     Raises:
         HubError: The listing, or one of them, could not be read. It is never taken for "there are none".
     """
     account = account_of(hub)
-    found = [_own(hub, repo, account, item.number) for item in hub.pull_requests(repo, author=account)]
+    numbers = {item.number for item in hub.pull_requests(repo, author=account)} | ({also} if also else set())
+    found = [_own(hub, repo, account, number) for number in sorted(numbers)]
     return [own for own in found if own.identity]
 
 
 def _own(hub: Hub, repo: str, account: str, number: int) -> Own:
     conversation = hub.conversation(repo, number)
     trailers = trailers_of(conversation.description) if conversation.pull_request.author == account else {}
-    if IDENTITY not in trailers:
-        # A person may have edited the description; the commit's message still tells.
-        commit = own_commit(hub, repo, conversation.pull_request.revision, account, limit=20)
-        trailers = trailers_of(commit.message) if commit else {}
+    if IDENTITY not in trailers and conversation.commits:
+        # A person may have edited the description; the commit's message still tells. The commits before the pull
+        # request's own are those of the branch that it starts from, and tell of other releases.
+        revision, limit = conversation.pull_request.revision, len(conversation.commits)
+        commit = own_commit(hub, repo, revision, account, limit=limit)
+        trailers = trailers_of(commit.message) if commit and commit.sha in conversation.commits else {}
     return Own(conversation, trailers.get(IDENTITY, ""), trailers.get(RECIPE, ""), _closed_as(conversation, account))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Here
 from hub_cases import QUICK, sha256, watched
+from hub_here import Here
 from hub_stub import Handler, Stub, stub
 
 from bot.errors import RecipeError, StepError, UpstreamError

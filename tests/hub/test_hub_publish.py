@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Here
 from hub_cases import sha256, watched
+from hub_here import Here
 
 from bot.errors import OverwriteError, StepError, VerificationError, WithheldError
 from bot.hub.client import Refused
@@ -179,6 +179,15 @@ def test_a_release_is_known_by_its_commit_where_the_description_does_not_tell(he
     here.hand_made(whole, commit_description=trailers, revision="refs/pr/2")
     done = here.publish(case)
     assert (done.number, done.uploaded_bytes) == (2, 0)
+
+
+def test_a_pull_request_that_a_person_opened_with_the_same_account_is_left_alone(here: Here) -> None:
+    """Its history holds the last release's commit, which is not its own."""
+    here.publish(here.case("1"), "commit")
+    here.hand_made({"note.txt": b"mine"}, create_pr=True)
+    here.api().create_pull_request(here.target, title="Idea", description="An idea.")
+    assert here.publish(here.case("2")).number == 3
+    assert [status for _, status in here.pull_requests()] == ["open", "draft", "open"]
 
 
 def test_other_figures_of_the_same_release_make_no_commit(here: Here) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Here
 from hub_cases import watched
+from hub_here import Here
 
 from bot.errors import HubError, OverwriteError
 from bot.hub.verify import confirm
@@ -109,6 +109,16 @@ def test_a_refused_commit_is_not_tried_again(here: Here, status: int) -> None:
     with pytest.raises(HubError):
         here.publish(here.case())
     assert struck(here) == 1
+
+
+def test_a_listing_that_lags_behind_opens_no_second_pull_request(here: Here) -> None:
+    here.hand_made({"note.txt": b"mine"})
+    empty = '{"discussions": [], "count": 0, "start": 0}'
+    here.server.fault("status", f"/api/models/{here.target}/discussions", status=200, body=empty, times=4)
+    here.server.fault("status", f"/api/models/{here.target}/discussions/1", status=503, times=2)
+    assert here.publish(here.case()).number == 1
+    here.server.clear_faults()
+    assert here.pull_requests() == [(1, "open")]
 
 
 def test_a_closing_without_an_answer_is_looked_up(here: Here) -> None:

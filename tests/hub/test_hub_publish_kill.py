@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Here
 from hub_cases import make_case
+from hub_here import Here
 
 from bot.hub.verify import require, verify
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Here
 from hub_cases import QUICK
+from hub_here import Here
 from hub_stub import Handler, stub
 from hypothesis import given
 from hypothesis import strategies as st

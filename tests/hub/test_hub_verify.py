@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Here
 from hub_cases import sha256
+from hub_here import Here
 from huggingface_hub import CommitOperationDelete
 
 from bot.errors import VerificationError
