@@ -1,0 +1,1 @@
+"""Runs the client library's own tests of the Hub against an embedded Hub."""
