@@ -154,7 +154,7 @@ class Worker:
             raise StepError(
                 f"Isolation is required, and this system allows none ({how.reason}).",
                 where=task,
-                remedy="Install bubblewrap, or allow user namespaces; or go without --require-isolation.",
+                remedy="Install bubblewrap, or allow user namespaces, as docs/security.md says; or do not require it.",
             )
         return how
 

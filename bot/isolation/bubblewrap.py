@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from bot.isolation.room import Room
 
+# If memory runs out, the kernel takes the worker first. This cannot be said in the room, whose /proc is read-only.
+_START = 'echo 1000 > /proc/self/oom_score_adj; exec "$@"'
+
 
 def command(program: str, room: Room, inner: Sequence[str]) -> list[str]:
     """Return the command that runs `inner` as process 1 of a room.
@@ -15,7 +18,18 @@ def command(program: str, room: Room, inner: Sequence[str]) -> list[str]:
         room: What the process may see.
         inner: The command to run in the room. Open file descriptors are passed on to it.
     """
-    arguments = [program, "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
+    arguments = [
+        "/bin/sh",
+        "-c",
+        _START,
+        "sh",
+        program,
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-ipc",
+        "--unshare-uts",
+    ]
     arguments += ["--unshare-cgroup-try", "--uid", str(room.user), "--gid", str(room.user), "--hostname", "worker"]
     arguments += ["--die-with-parent", "--as-pid-1", "--cap-drop", "ALL"]
     for place, text in room.links:

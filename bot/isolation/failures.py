@@ -8,8 +8,8 @@ from typing import Any
 from bot import errors
 from bot.errors import BotError, StepError
 from bot.isolation import exchange
-from bot.isolation.child import OUT_OF_MEMORY
 from bot.isolation.exchange import OUTPUT_BYTES, Outcome, printable
+from bot.isolation.keeper import OUT_OF_MEMORY
 
 _TEXT = 2000
 

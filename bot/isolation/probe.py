@@ -22,6 +22,11 @@ Kind = Literal["bubblewrap", "namespaces", "landlock", "none"]
 
 _CHILD = str(Path(__file__).with_name("child.py"))
 _PROBE_SECONDS = 20.0
+_MEANS = {
+    "bubblewrap": "bubblewrap is installed",
+    "namespaces": "the kernel allows user namespaces",
+    "landlock": "the kernel has Landlock",
+}
 
 
 @dataclass(frozen=True)
@@ -44,25 +49,20 @@ def isolation() -> Isolation:
     """Return what this system allows, found by trying it, once per process."""
     if not sys.platform.startswith("linux"):
         return Isolation("none", f"Isolation needs Linux; this is {sys.platform}.")
-    refusals = []
+    refusals: list[str] = []
     for kind, fresh_proc in _candidates():
         refusal = why_not(Isolation(kind, "", fresh_proc))
         if not refusal:
-            return Isolation(kind, _reason(kind, fresh_proc), fresh_proc)
-        refusals.append(f"{kind}: {refusal}")
-    return Isolation("none", "; ".join(dict.fromkeys(refusals)))
+            means = _MEANS[kind] if fresh_proc else f"{_MEANS[kind]}, but no /proc of its own"
+            return Isolation(kind, "; ".join([means, *refusals]), fresh_proc)
+        if (line := f"{kind}: {refusal}") not in refusals:
+            refusals.append(line)
+    return Isolation("none", "; ".join(refusals))
 
 
 def _candidates() -> list[tuple[Kind, bool]]:
     kinds: list[Kind] = ["bubblewrap", "namespaces"] if shutil.which("bwrap") else ["namespaces"]
     return [(kind, fresh_proc) for fresh_proc in (True, False) for kind in kinds] + [("landlock", True)]
-
-
-def _reason(kind: Kind, fresh_proc: bool) -> str:
-    if kind == "landlock":
-        return "the kernel has Landlock, and allows no user namespaces"
-    means = "bubblewrap is installed" if kind == "bubblewrap" else "the kernel allows user namespaces"
-    return means if fresh_proc else f"{means}, but no /proc of its own"
 
 
 def why_not(wanted: Isolation) -> str:

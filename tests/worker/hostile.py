@@ -65,6 +65,7 @@ def surroundings(arguments: dict[str, Any], progress: Progress) -> dict[str, Any
         "interfaces": _interfaces(),
         "path": sys.path,
         "prefix": sys.prefix,
+        "first to go": _text("/proc/self/oom_score_adj").strip(),
     }
 
 

@@ -284,6 +284,11 @@ def test_a_plain_child_has_a_clean_environment_too(monkeypatch: pytest.MonkeyPat
     assert not Path(facts["environment"]["HOME"]).exists()
 
 
+def test_the_kernel_takes_a_worker_first_when_memory_runs_out(any_worker: Worker) -> None:
+    facts = any_worker.call("surroundings", {}, extra_path=[HOSTILE])
+    assert facts["first to go"] == "1000"
+
+
 def test_hashes_of_texts_are_the_same_in_every_worker(any_worker: Worker) -> None:
     facts = any_worker.call("surroundings", {}, extra_path=[HOSTILE])
     script = "print(hash('a text whose hash depends on the seed'))"
