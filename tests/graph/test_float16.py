@@ -146,10 +146,11 @@ def _relu_chain(**changes: Any) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     ("keep", "kept"),
     [
-        (["MatMul"], {"/head/first", "/tail/third"}),
+        # What is between two that stay gains nothing from float16.
+        (["MatMul"], {"/head/first", "/head/second", "/tail/third"}),
         (["/head/first"], {"/head/first"}),
         (["/head/*"], {"/head/first", "/head/second"}),
-        (["Mat*", "Exp"], {"/head/first", "/tail/third", ""}),
+        (["Re*u", "Exp"], {"/head/second", ""}),
     ],
 )
 def test_keep_names_operators_nodes_and_patterns(keep: list[str], kept: set[str], step: Step) -> None:
@@ -245,6 +246,30 @@ def test_nodes_that_only_move_float32_values_do_not_send_them_through_float16(st
         "Transpose: moves float32 values": 1,
     }
     assert report["casts_added"] == 2
+
+
+@pytest.mark.parametrize(("op", "reason"), [("Erf", "between nodes that stay float32"), ("MatMul", "")])
+def test_a_light_node_between_float32_nodes_is_not_worth_two_casts(op: str, reason: str, step: Step) -> None:
+    inputs = ["e", "w"] if op == "MatMul" else ["e"]
+    nodes = [node("Exp", ["x"], ["e"]), node(op, inputs, ["m"]), node("Exp", ["m"], ["z"]), node("Relu", ["z"], ["y"])]
+    made = model(nodes, [value("x", [3, 4])], [value("y", [3, 4])], [tensor("w", np.eye(4))])
+    _, report = step("float16", made, keep=["Exp"])
+    assert report["kept_operators"] == {"Exp: named in keep": 2} | ({f"{op}: {reason}": 1} if reason else {})
+    assert report["casts_added"] == (2 if reason else 4)
+
+
+def test_long_chains_are_no_matter(step: Step) -> None:
+    """Three thousand nodes in a row, after a number beyond the range."""
+    length = 3000
+    nodes = [node("Relu", ["x"], ["r"]), node("Mul", ["r", "big"], ["t0"])]
+    nodes += [node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(length)]
+    nodes += [node("Identity", [f"t{length}"], ["y"])]
+    made = model(nodes, [value("x", [3])], [value("y", [3])], [tensor("big", [1e6])])
+    _, report = step("float16", made)
+    assert report["kept_because"] == {
+        "computes with what may be beyond float16's range": length + 1,
+        "reads a number beyond float16's range": 1,
+    }
 
 
 def test_results_of_branches_stay_float16_where_both_are(step: Step) -> None:

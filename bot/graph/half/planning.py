@@ -18,6 +18,7 @@ COMPOSITE = "a sequence, an optional or a map"
 NO_HALF = "its definition has no float16"
 WEIGHTS_BEYOND = "weights beyond float16's range"
 OWN_RESULT = "its result's dtype is its own affair"
+BETWEEN_FLOAT = "between nodes that stay float32"
 MOVES_FLOAT = "moves float32 values"
 ATTRIBUTE_BEYOND = "an attribute beyond float16's range"
 
@@ -64,7 +65,7 @@ def make_plan(root: Scope, keep: Sequence[str], constants: Constants) -> Plan:
     regions.mark_roots(nodes, constants)
     for node in nodes:
         _look_at_numbers(node, constants, plan)
-    _settle_movers(root, constants)
+    _settle_dtypes(root, constants)
     for node in nodes:
         _want(node)
     for value in values:
@@ -187,7 +188,7 @@ def _look_at_numbers(node: Node, constants: Constants, plan: Plan) -> None:
         elif fit.vanished and fit.elements <= _FEW and node.op not in rules.COMPARISONS:
             plan.small.setdefault(value.name)
             node.stay(regions.TOO_SMALL)
-            regions.spread_small(node, set())
+            regions.spread_small(node)
 
 
 def _meet_large(node: Node, value: Value, constants: Constants, plan: Plan) -> None:
@@ -200,49 +201,87 @@ def _meet_large(node: Node, value: Value, constants: Constants, plan: Plan) -> N
         return
     node.stay(regions.BEYOND)
     if not (node.op == "Div" and node.inputs[0] is not value):
-        regions.spread_beyond(node, set(), constants)
+        regions.spread_beyond(node, constants)
 
 
 def _beyond(number: float) -> bool:
     return FLOAT16_MAX < abs(number) < float("inf")
 
 
-def _settle_movers(root: Scope, constants: Constants) -> None:
-    """Gives nodes that only move values the dtype around them, in order, and tensors the dtype they are made in."""
-    for node in root.inner_first():
+@dataclass(frozen=True)
+class _Demand:
+    """What is read of the results of nodes that could have either dtype.
+
+    Attributes:
+        half: Nodes whose every reader computes in float16.
+        full: Nodes whose every reader stays float32.
+    """
+
+    half: set[Node] = field(default_factory=set)
+    full: set[Node] = field(default_factory=set)
+
+
+def _settle_dtypes(root: Scope, constants: Constants) -> None:
+    """Gives nodes that only move values the dtype around them, and tensors the dtype that they are made in.
+
+    A light node between nodes that stay float32 stays float32 too: two casts would cost more than it saves.
+    """
+    order = list(root.inner_first())
+    demand = _demand(order)
+    for node in order:
         if node.state is State.FOLLOW:
-            node.state = State.HALF if _follows_half(node, constants) else State.FLOAT
+            node.state = State.HALF if _follows_half(node, constants, demand) else State.FLOAT
             node.reason = "" if node.state is State.HALF else MOVES_FLOAT
+        elif _is_light(node) and node in demand.full and _reads_only_full(node):
+            node.stay(BETWEEN_FLOAT)
         if node.state is State.HALF:
             _make_native(node)
         if node.op == "If" and node.state is State.NESTED:
             _let_results_be_half(node)
 
 
-def _follows_half(node: Node, constants: Constants) -> bool:
+def _demand(order: list[Node]) -> _Demand:
+    demand = _Demand()
+    for node in reversed(order):
+        results = [value for value in node.outputs if value is not None and value.is_float]
+        readers = [reader for value in results for reader, _ in value.readers if not reads_any(reader)]
+        if not readers or any(value.is_output for value in results):
+            continue
+        if all(_computes_in_half(reader, demand) for reader in readers):
+            demand.half.add(node)
+        if all(reader.state in (State.FLOAT, State.NESTED) or reader in demand.full for reader in readers):
+            demand.full.add(node)
+    return demand
+
+
+def _computes_in_half(node: Node, demand: _Demand) -> bool:
+    if node.state is State.FOLLOW:
+        return node in demand.half
+    return node.state is State.ALIAS or (node.state is State.HALF and not (_is_light(node) and node in demand.full))
+
+
+def _is_light(node: Node) -> bool:
+    return node.state is State.HALF and node.op not in rules.HEAVY
+
+
+def _reads_only_full(node: Node) -> bool:
+    """Whether all that a node reads while it runs comes from nodes that stay float32."""
+    running = [value for value in node.inputs if value is not None and value.is_float and not value.on_demand]
+    return bool(running) and all(
+        value.native == FLOAT and value.producer is not None and value.producer.state is State.FLOAT
+        for value in running
+    )
+
+
+def _follows_half(node: Node, constants: Constants, demand: _Demand) -> bool:
     variables = half_variables(node) or {"T1"}
     moved = [value for inputs, _, value, name, _ in node.slots() if inputs and value.is_float and name in variables]
     running = [value for value in moved if not value.on_demand]
     if any(value.native == FLOAT16 for value in running):
         return True
-    table = moved[0] if moved else None
-    if not running and table is not None and node.op in rules.TABLE_LOOKUPS:
-        return constants.fit(table).elements > rules.SMALL_CONSTANT or _read_as_half(node, {})
-    return _read_as_half(node, {})
-
-
-def _read_as_half(node: Node, seen: dict[Node, bool]) -> bool:
-    """Whether every reader of a mover's results wants float16."""
-    if node not in seen:
-        seen[node] = True
-        results = [value for value in node.outputs if value is not None and value.is_float]
-        readers = [reader for value in results for reader, _ in value.readers if not reads_any(reader)]
-        seen[node] = bool(readers) and not any(value.is_output for value in results)
-        seen[node] = seen[node] and all(
-            reader.state in (State.HALF, State.ALIAS) or (reader.state is State.FOLLOW and _read_as_half(reader, seen))
-            for reader in readers
-        )
-    return seen[node]
+    if not running and moved and node.op in rules.TABLE_LOOKUPS:
+        return constants.fit(moved[0]).elements > rules.SMALL_CONSTANT or node in demand.half
+    return node in demand.half
 
 
 def _make_native(node: Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from bot.graph.half import rules
 from bot.graph.half.constants import Constants
@@ -136,15 +136,26 @@ def _to_the_division(node: Node, depth: int = 8, rooted: bool = False) -> list[N
     return []
 
 
-def spread_beyond(node: Node, seen: set[Node], constants: Constants) -> None:
+def spread_beyond(node: Node, constants: Constants) -> None:
     """Keeps in float32 what reads a node's too large results, up to where they must be in range again."""
-    for reader in _float_readers(node):
-        if reader in seen or reader.op in rules.NESTED:
-            continue
-        seen.add(reader)
-        reader.stay(AFTER_BEYOND)
-        if reader.op not in rules.BOUNDED and not _scales_down(reader, constants):
-            spread_beyond(reader, seen, constants)
+    _spread(node, AFTER_BEYOND, lambda reader: reader.op not in rules.BOUNDED and not _scales_down(reader, constants))
+
+
+def spread_small(node: Node) -> None:
+    """Keeps in float32 what reads a number that float16 would make zero, up to where it matters no longer."""
+    _spread(node, TOO_SMALL, lambda reader: reader.op in rules.MOVES or reader.op in ("Sqrt", "Pow", "Max"))
+
+
+def _spread(node: Node, reason: str, goes_on: Callable[[Node], bool]) -> None:
+    seen, waiting = {node}, [node]
+    while waiting:
+        for reader in _float_readers(waiting.pop()):
+            if reader in seen or reader.op in rules.NESTED:
+                continue
+            seen.add(reader)
+            reader.stay(reason)
+            if goes_on(reader):
+                waiting.append(reader)
 
 
 def _scales_down(node: Node, constants: Constants) -> bool:
@@ -155,17 +166,6 @@ def _scales_down(node: Node, constants: Constants) -> bool:
     fit = constants.fit(factor)
     magnitude = max(fit.most_positive, -fit.most_negative)
     return magnitude >= 1 / _SMALL_FACTOR if node.op == "Div" else magnitude <= _SMALL_FACTOR
-
-
-def spread_small(node: Node, seen: set[Node]) -> None:
-    """Keeps in float32 what reads a number that float16 would make zero, up to where it matters no longer."""
-    for reader in _float_readers(node):
-        if reader in seen or reader.op in rules.NESTED:
-            continue
-        seen.add(reader)
-        reader.stay(TOO_SMALL)
-        if reader.op in rules.MOVES or reader.op in ("Sqrt", "Pow", "Max"):
-            spread_small(reader, seen)
 
 
 def harmless(node: Node, value: Value, constants: Constants) -> bool:

@@ -99,6 +99,9 @@ READS_ANY = frozenset({"Shape", "Size", "NonZero"})
 CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "DeformConv", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN"})
 """Operators that read large weights. One that is beyond float16's range says nothing of their results."""
 
+HEAVY = CONTRACTIONS | RUNTIME_OPERATORS | {"Attention", "FlexAttention", "LinearAttention"}
+"""Operators that float16 is for: they are worth a cast before and after."""
+
 INTEGER_ARITHMETIC = MOVES | frozenset(
     {
         "Abs",
