@@ -342,13 +342,20 @@ class Hub:
         Raises:
             HubError: The listing failed. It is never taken for "there are none".
         """
-        with self._reading(f"pull requests of {repo}"):
+        return self._listing(repo, author, "pull_request", repo_type)
+
+    def discussions(self, repo: str, *, author: str, repo_type: RepoType = "model") -> list[PullRequest]:
+        """The same for its discussions, which are conversations without commits."""
+        return self._listing(repo, author, "discussion", repo_type)
+
+    def _listing(self, repo: str, author: str, kind: str, repo_type: RepoType) -> list[PullRequest]:
+        with self._reading(f"{kind.replace('_', ' ')}s of {repo}"):
             found = [
                 PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
                 for item in self._api.get_repo_discussions(
-                    repo, author=author, discussion_type="pull_request", repo_type=repo_type
+                    repo, author=author, discussion_type=kind, repo_type=repo_type
                 )
-                if item.is_pull_request
+                if item.is_pull_request == (kind == "pull_request")
             ]
         # The Hub was asked for this author; that it kept to it is not taken on trust.
         return sorted((item for item in found if item.author == author), key=lambda item: item.number)
@@ -482,6 +489,11 @@ class Hub:
             )
         number = int(landed.pr_num) if landed.pr_num is not None else None
         return Landed(str(landed.oid), str(landed.pr_url or landed.commit_url), number)
+
+    def open_discussion(self, repo: str, title: str, text: str) -> int:
+        """Opens a discussion and returns its number."""
+        with self._writing(f"open a discussion in {repo}", repo):
+            return int(self._api.create_discussion(repo, title, description=text, repo_type="model").num)
 
     def comment(self, repo: str, number: int, text: str) -> None:
         """Says something in a pull request or discussion."""

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Literal
 
 from bot.errors import HubError, OverwriteError
+from bot.hub.attempts import until_clear
 from bot.hub.bundle import CARD, Bundle, gather, ids_of_bytes
-from bot.hub.client import Conflict, Doubtful, Hub, NotFound, TreeFile
+from bot.hub.client import Conflict, Hub, NotFound, TreeFile
 from bot.hub.target import MAIN, Own, Target, account_of, manifest_at, own_commit, own_pull_requests, read_target
 from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, with_trailers
+from bot.hub.withheld import close_notices
 from bot.records import Artifact, Release
 
 Mode = Literal["pull-request", "commit"]
@@ -323,21 +325,10 @@ class _Run:
 
     def to_the_end(self) -> Publication:
         """Attempts until the Hub holds the release, or there is nothing to do."""
-        policy = self.hub.policy
-        for attempt in range(1, policy.attempts + 1):
-            try:
-                return self._attempt()
-            except Doubtful as doubt:
-                wait = doubt.wait if doubt.wait is not None else policy.wait_after(attempt)
-                if attempt == policy.attempts or wait > policy.longest_asked:
-                    raise HubError(
-                        f"{doubt.what} Tried {attempt} times.",
-                        where=doubt.where,
-                        remedy="Run the same command again later: what has landed is found, and nothing is done twice.",
-                    ) from doubt
-                self.say(f"{doubt}; looking at what the Hub holds")
-                policy.pause(wait, doubt.where)
-        raise AssertionError("a policy allows at least one attempt")
+        done = until_clear(self.hub, self._attempt, self.say)
+        if done.kind != "nothing":
+            close_notices(self.hub, self.release, done.url, self.say)
+        return done
 
     def _attempt(self) -> Publication:
         target = read_target(self.hub, self.repo) or self._create_target()

@@ -1,0 +1,153 @@
+"""One open discussion in the target that says why a release is withheld.
+
+It is the memory of a failure as well: while it stands, or if a person closed it, the same release is not attempted
+again by itself. A later release that is withheld too is said in the same discussion; one that passes closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.errors import HubError
+from bot.hub.attempts import until_clear
+from bot.hub.client import Conversation, Hub, NotFound
+from bot.hub.target import account_of
+from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of, with_trailers
+from bot.records import Release
+
+
+@dataclass(frozen=True)
+class Notice:
+    """The discussion about a recipe's withheld release.
+
+    Attributes:
+        number: Of the discussion.
+        url: Where a person reads it.
+        identity: The release that its newest word is about.
+        action: What was done now: `opened`, `updated`, or `found` if it said all of it already.
+        is_open: Whether it is open.
+    """
+
+    number: int
+    url: str
+    identity: str
+    action: Literal["opened", "updated", "found"]
+    is_open: bool
+
+
+def find_notice(hub: Hub, repo: str, identity: str) -> Notice | None:
+    """The discussion that says that this release is withheld, also if a person closed it; None if there is none.
+
+    Raises:
+        HubError: The Hub could not be read.
+    """
+    for conversation in reversed(_conversations(hub, repo)):
+        newest = _newest_word(conversation)
+        if newest.get(IDENTITY) == identity and not newest.get(CLOSED):
+            return _notice(hub, repo, conversation, identity, "found")
+    return None
+
+
+def report_withheld(
+    hub: Hub, release: Release, *, title: str, text: str, on_step: Callable[[str], None] | None = None
+) -> Notice | None:
+    """Says in the target why a release is withheld, in one discussion per recipe.
+
+    Args:
+        hub: Where the target is.
+        release: The release.
+        title: Of a new discussion.
+        text: The reason and the figures, in Markdown.
+        on_step: Told what happens.
+
+    Returns:
+        The discussion; None if the target does not exist: no repository is created to hold a complaint alone.
+
+    Raises:
+        HubError: The Hub did not do it, retries included.
+    """
+    say = on_step or (lambda _: None)
+    return until_clear(hub, lambda: _report(hub, release, title, text, say), say)
+
+
+def close_notices(hub: Hub, release: Release, by: str, say: Callable[[str], None]) -> None:
+    """Closes the discussion of a recipe, now that a release of it has passed.
+
+    Args:
+        hub: Where the target is.
+        release: The release that passed.
+        by: The address of its publication.
+        say: Told what happens.
+
+    Raises:
+        HubError: The Hub did not do it, retries included.
+    """
+
+    def attempt() -> None:
+        for conversation in _conversations(hub, release.target):
+            if conversation.pull_request.is_open and _newest_word(conversation).get(RECIPE) == release.recipe:
+                number = conversation.pull_request.number
+                say(f"closing #{number}: a release has passed")
+                text = with_trailers(f"A later release has passed: {by}", {CLOSED: "passed"})
+                _close(hub, release.target, number, text)
+
+    until_clear(hub, attempt, say)
+
+
+def _report(hub: Hub, release: Release, title: str, text: str, say: Callable[[str], None]) -> Notice | None:
+    repo, trailers = release.target, {IDENTITY: release.identity, RECIPE: release.recipe}
+    body = with_trailers(text, trailers)
+    try:
+        known = find_notice(hub, repo, release.identity)
+        mine = [item for item in _conversations(hub, repo) if _newest_word(item).get(RECIPE) == release.recipe]
+    except NotFound:
+        return None
+    if known is not None:
+        return known
+    still_open = [item for item in mine if item.pull_request.is_open]
+    if still_open:
+        first = still_open[0]
+        say(f"saying in #{first.pull_request.number} why the release is withheld")
+        hub.comment(repo, first.pull_request.number, body)
+        return _notice(hub, repo, first, release.identity, "updated")
+    say(f"opening a discussion in {repo}: the release is withheld")
+    number = hub.open_discussion(repo, title, body)
+    return _notice(hub, repo, hub.conversation(repo, number), release.identity, "opened")
+
+
+def _conversations(hub: Hub, repo: str) -> list[Conversation]:
+    """The discussions that the bot's account opened, oldest first, with what was said in them."""
+    account = account_of(hub)
+    listed = hub.discussions(repo, author=account)
+    return [hub.conversation(repo, item.number) for item in listed]
+
+
+def _newest_word(conversation: Conversation) -> dict[str, str]:
+    """The trailers of the last comment by the bot that has any; what others say in it counts for nothing."""
+    author = conversation.pull_request.author
+    for remark in reversed(conversation.remarks):
+        trailers = trailers_of(remark.text) if remark.kind == "comment" and remark.author == author else {}
+        if IDENTITY in trailers or CLOSED in trailers:
+            return trailers
+    return {}
+
+
+def _close(hub: Hub, repo: str, number: int, text: str) -> None:
+    try:
+        hub.set_status(repo, number, "closed", comment=text)
+    except HubError:
+        if hub.conversation(repo, number).pull_request.is_open:
+            raise
+
+
+def _notice(
+    hub: Hub,
+    repo: str,
+    conversation: Conversation,
+    identity: str,
+    action: Literal["opened", "updated", "found"],
+) -> Notice:
+    item = conversation.pull_request
+    return Notice(item.number, f"{hub.endpoint}/{repo}/discussions/{item.number}", identity, action, item.is_open)
