@@ -605,8 +605,14 @@ def _raise_known(error: BaseException, what: str, hub: Hub, aim: str) -> None:
     """Raises the error of ours that an exception of the library means; returns if there is none."""
     from huggingface_hub import errors
 
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        raise HubError(
+            "the Hub's library is told to stay offline.", where=what, remedy="Unset HF_HUB_OFFLINE."
+        ) from error
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         raise disk_full(error.filename or "") from error
+    if isinstance(error, OSError) and error.errno is not None and error.filename:
+        raise StepError(f"{error.strerror}.", where=str(error.filename)) from error
     status = _status(error)
     if isinstance(error, errors.GatedRepoError):
         raise Gated(
@@ -622,8 +628,10 @@ def _raise_known(error: BaseException, what: str, hub: Hub, aim: str) -> None:
         ) from error
     if isinstance(error, errors.RevisionNotFoundError):
         raise NotFound("there is no such revision.", where=what) from error
-    if isinstance(error, errors.EntryNotFoundError) or status == 404:
+    if isinstance(error, errors.EntryNotFoundError):
         raise NotFound("there is no such file.", where=what) from error
+    if status == 404:
+        raise NotFound("the Hub has nothing there.", where=what) from error
     if status in (401, 403):
         _raise_refused(error, what, hub, aim)
     if status == 413:

@@ -21,7 +21,7 @@ from bot.hub.tokens import is_loopback
 from bot.records import FileRecord, Source
 
 LEDGER = ".fetched.json"
-"""Beside the files of a commit: what was checked, so that it need not be read again."""
+"""Ends the name of the file beside a commit's folder that tells what was checked there and need not be read again."""
 
 LARGEST_FROM_URL = 64 * 1024**3
 MOST_FILES = 100_000
@@ -31,6 +31,11 @@ MOST_REDIRECTS = 5
 def folder_of(into: Path, source: Source) -> Path:
     """Where the files of a fetched source lie, at their paths: `into/OWNER/NAME/COMMIT`, or `into/url/SHA256`."""
     return _folder(into, source.repo or "url", source.commit)
+
+
+def ledger_of(folder: Path) -> Path:
+    """The ledger of a commit's folder; beside it, where no file from upstream can take its place."""
+    return folder.with_name(folder.name + LEDGER)
 
 
 def _folder(into: Path, repo: str, commit: str) -> Path:
@@ -311,6 +316,7 @@ class _Shelf:
     ) -> None:
         self._hub, self._repo, self._commit, self._repo_type = hub, repo, commit, repo_type
         self._folder, self._progress = _folder(into, repo, commit), progress
+        self._ledger_file = ledger_of(self._folder)
         self._ledger = self._read_ledger()
 
     def bring(self, item: TreeFile) -> FileRecord:
@@ -345,13 +351,13 @@ class _Shelf:
             self._repo, self._commit, item.path, target, expected, on_bytes=on_bytes, repo_type=self._repo_type
         )
         self._ledger[item.path] = {"sha256": digest, "blob": item.blob, "modified": target.stat().st_mtime_ns}
-        write_atomically(self._folder / LEDGER, json.dumps(self._ledger, sort_keys=True, indent=1).encode())
+        write_atomically(self._ledger_file, json.dumps(self._ledger, sort_keys=True, indent=1).encode())
         return digest
 
     def _read_ledger(self) -> dict[str, dict[str, str | int]]:
         """The ledger. One that is damaged is as good as none: the files are then read again."""
         try:
-            ledger = json.loads((self._folder / LEDGER).read_bytes())
+            ledger = json.loads(self._ledger_file.read_bytes())
         except (OSError, ValueError):
             return {}
         if not isinstance(ledger, dict):
@@ -416,6 +422,8 @@ def _upstream() -> Iterator[None]:
         import httpx2
         from huggingface_hub.errors import HfHubHTTPError
 
-        if not isinstance(error, httpx2.HTTPError | HfHubHTTPError | OSError):
-            raise
-        raise UpstreamError(f"cannot be had: {error}") from error
+        if isinstance(error, httpx2.HTTPError | HfHubHTTPError):
+            raise UpstreamError(f"cannot be had: {error}") from error
+        if isinstance(error, OSError):
+            raise StepError(f"{error.strerror or error}.", where=str(error.filename or "")) from error
+        raise

@@ -414,7 +414,7 @@ class _Run:
         landed = self.hub.commit(
             self.repo,
             {name: self.bundle.path_of(name) for name in names},
-            message=self.title,
+            message=" ".join(self.title.split()),
             description=with_trailers(self.description, trailers),
             revision=revision,
             parent=parent,

@@ -13,7 +13,7 @@ from hub_stub import Handler, Stub, stub
 
 from bot.errors import RecipeError, StepError, UpstreamError
 from bot.hub.client import Hub
-from bot.hub.fetch import LEDGER, fetch, fetch_url, folder_of, resolve_url
+from bot.hub.fetch import fetch, fetch_url, folder_of, ledger_of, resolve_url
 from bot.records import Source
 
 BIG = bytes(range(256)) * 100_000
@@ -53,7 +53,7 @@ def test_exactly_the_named_files_of_one_commit(upstream: Here) -> None:
     )
     folder = folder_of(upstream.folder / "into", source)
     there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert there == {"model.onnx", "config.json", "LICENSE", LEDGER}
+    assert there == {"model.onnx", "config.json", "LICENSE"}
     assert (folder / "model.onnx").read_bytes() == BIG
     assert source.files["network"].sha256 == sha256(BIG) and source.files["network"].bytes == len(BIG)
     assert [item.path for item in source.copies] == ["config.json"]
@@ -80,7 +80,7 @@ def test_what_was_damaged_here_is_fetched_again(upstream: Here, damage: str) -> 
     elif damage == "size":
         (folder / "model.onnx").write_bytes(b"x")
     elif damage == "ledger":
-        (folder / LEDGER).write_bytes(b"[1, 2")
+        ledger_of(folder).write_bytes(b"[1, 2")
     else:
         (folder / "model.onnx").unlink()
     assert get(upstream) == source
@@ -194,7 +194,7 @@ def test_a_download_goes_on_in_another_process(upstream: Here) -> None:
     source = get(upstream)
     folder = folder_of(upstream.folder / "into", source)
     (folder / "model.onnx").unlink()
-    (folder / LEDGER).unlink()
+    ledger_of(folder).unlink()
     (folder / ".model.onnx.part").write_bytes(BIG[:20_000_000])
     seen: list[int] = []
     assert get(upstream, progress=lambda done, *_: seen.append(done)) == source
@@ -222,9 +222,25 @@ def test_a_full_disk_names_the_folder(upstream: Here) -> None:
     assert str(folder) in caught.value.where
 
 
+def test_a_folder_that_may_not_be_written_is_named(upstream: Here) -> None:
+    (upstream.folder / "into").write_bytes(b"a file where a folder should be")
+    with pytest.raises(StepError) as caught:
+        get(upstream)
+    assert str(upstream.folder / "into") in caught.value.where
+
+
+def test_an_offline_library_is_said_as_such(upstream: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(UpstreamError, match="offline") as caught:
+        get(upstream)
+    assert "HF_HUB_OFFLINE" in caught.value.remedy
+
+
 def test_the_ledger_is_plain_json(upstream: Here) -> None:
     source = get(upstream)
-    ledger = json.loads((folder_of(upstream.folder / "into", source) / LEDGER).read_bytes())
+    ledger = json.loads(ledger_of(folder_of(upstream.folder / "into", source)).read_bytes())
     assert ledger["model.onnx"]["sha256"] == sha256(BIG)
 
 
