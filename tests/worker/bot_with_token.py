@@ -18,7 +18,7 @@ def main() -> None:
     """Run the task; the token is in this process's environment, memory and files."""
     kept = os.environ["HF_TOKEN"] + "-kept"
     worker = Worker(limits=Limits(seconds=100), tasks=TASKS, isolation=ALL[sys.argv[1]])
-    found = worker.call("steal", {"files": sys.argv[2:]}, extra_path=[HOSTILE])
+    found = worker.call("steal", {"files": sys.argv[2:], "start": os.environ["HOME"]}, extra_path=[HOSTILE])
     attacks = worker.call("attack_processes", {"bot": os.getpid()}, extra_path=[HOSTILE])
     print(json.dumps({"found": found, "attacks": attacks, "alive": bool(kept)}))
 

