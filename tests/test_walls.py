@@ -14,11 +14,12 @@ ROOT = Path(__file__).parent.parent / "bot"
 BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card"},
-    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work"},
+    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance"},
     "graph": BASE,
     "measure": BASE,
     "hub": BASE,
     "gates": BASE,
+    "provenance": {"records", "errors", "canonical"},
     "card": BASE,
     "worker": {"errors", "records", "canonical", "isolation"},
     "isolation": {"errors", "records", "canonical"},

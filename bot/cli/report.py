@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bot.hub.publish import Publication
     from bot.hub.verify import Verification
     from bot.pipeline import Outcome
+    from bot.pipeline.verifying import Provenance
 
 
 def _print_json(value: Any) -> None:
@@ -171,15 +172,22 @@ def _shape(tensor: TensorSignature) -> str:
     return " × ".join("?" if size is None else str(size) for size in tensor.shape) or "scalar"
 
 
-def print_verification(name: str, revision: str, verification: Verification, *, as_json: bool) -> None:
-    """Prints what a verification found, a line per file."""
+def print_verification(
+    name: str, revision: str, verification: Verification, provenance: Provenance, *, as_json: bool
+) -> None:
+    """Prints what a verification found, a line per file, and what is known of how the release came about."""
     if as_json:
         _print_json(
             {
                 "repository": name,
                 "revision": revision,
                 "identity": verification.release.identity,
-                "ok": verification.ok,
+                "ok": verification.ok and provenance.status != "wrong",
+                "provenance": {
+                    "status": provenance.status,
+                    "signer": provenance.signer,
+                    "problem": str(provenance.problem or ""),
+                },
                 "files": [
                     {"path": file.path, "status": file.status, "expected": file.expected, "found": file.found}
                     for file in verification.files
@@ -194,3 +202,4 @@ def print_verification(name: str, revision: str, verification: Verification, *, 
         table.add_row(file.path, file.status, (file.found or file.expected or "")[:16])
     _print_table(table)
     typer.echo("every file is as it was released" if verification.ok else "not as it was released")
+    typer.echo(provenance.sentence())

@@ -16,6 +16,7 @@ from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.measuring import Figures, Samples
 from bot.pipeline.prepare import Prepared
+from bot.provenance import statement as provenance
 from bot.recipe import LICENSE_FOLDER, Recipe
 from bot.records import FileRecord, Json, LicenseRecord, Release, Verdict
 
@@ -144,6 +145,7 @@ def assemble(
         CARD_AS_RENDERED: card.encode(),
         RECIPE_COPY: recipe.text.encode(),
         Release.PATH: release.to_json(),
+        provenance.PATH: provenance.statement(release, _recipe_files(recipe)),
     }
     files = {each.artifact.file: each.path for each in built if each.artifact in release.published}
     files |= recipe.license_files()
@@ -153,6 +155,12 @@ def assemble(
     write_atomically(review, cards.render_review(release, card, previous).encode())
     write_atomically(root / "summary.md", cards.render_summary(release).encode())
     return Assembled(release, folder, card, title, description, review)
+
+
+def _recipe_files(recipe: Recipe) -> dict[str, str]:
+    """sha256 of the recipe's code and of its card's template, by file name."""
+    paths = [path for path in (recipe.code, recipe.card_template) if path]
+    return {path.name: file_sha256(path) for path in paths}
 
 
 def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path]) -> None:
