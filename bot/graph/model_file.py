@@ -345,7 +345,7 @@ def _external_payload(path: Path, tensor: TensorProto) -> FilePayload:
     """Where an external tensor lies, checked: a regular file, below the model's folder, long enough."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    where = f"{path}: tensor {tensor.name!r}"
+    where = _place(path, tensor)
     file = _inside(path.parent, location, where)
     size = file.stat().st_size
     expected = _expected_bytes(tensor, where)
@@ -355,7 +355,7 @@ def _external_payload(path: Path, tensor: TensorProto) -> FilePayload:
     start, needed = offset or 0, expected if expected is not None else length if length is not None else 0
     if start + needed > size:
         raise UpstreamError(
-            f"needs bytes {start:,} to {start + needed:,} of {location!r}, which has {size:,}.",
+            f"needs bytes {start:,} to {start + needed:,} of {location[:200]!r}, which has {size:,}.",
             where=where,
             remedy="The file beside the model is incomplete: download it again.",
         )
@@ -371,15 +371,15 @@ def _inside(folder: Path, location: str, where: str) -> Path:
     parts = PurePosixPath(location).parts
     absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
     if not parts or absolute or ".." in parts or "\\" in location or "\0" in location:
-        raise UpstreamError(f"has its external data at {location!r}, outside the model's folder.", where=where)
+        raise UpstreamError(f"has its external data at {location[:200]!r}, outside the model's folder.", where=where)
     place = folder
     for part in parts:
         place = place / part
         if place.is_symlink():
-            raise UpstreamError(f"has its external data behind a symbolic link, {location!r}.", where=where)
+            raise UpstreamError(f"has its external data behind a symbolic link, {location[:200]!r}.", where=where)
     if not place.is_file():
         raise UpstreamError(
-            f"has its external data in {location!r}, which is not there.",
+            f"has its external data in {location[:200]!r}, which is not there.",
             where=where,
             remedy="Name that file in the recipe's upstream files too, so that it is fetched.",
         )
@@ -397,17 +397,39 @@ def _whole_number(entries: dict[str, str], key: str, where: str) -> int | None:
 
 def _check_size(model: Model, tensor: TensorProto) -> None:
     """A tensor's contents have the size that its dtype and shape say."""
-    where = f"{model.path}: tensor {tensor.name!r}"
+    where = _place(model.path, tensor)
     expected = _expected_bytes(tensor, where)
-    payload = model.payload_of(tensor) if (_payload_number(tensor) or 0) in range(len(model.payloads)) else None
-    found = payload.length if payload else len(tensor.raw_data) if tensor.HasField("raw_data") else None
-    if expected is not None and found is not None and found != expected:
+    number = _payload_number(tensor)
+    if number is not None:
+        found = model.payloads[number].length if number in range(len(model.payloads)) else expected
+    else:
+        found = len(tensor.raw_data) if tensor.HasField("raw_data") else _typed_bytes(tensor)
+    if expected is not None and found != expected:
         kind = f"{dtype_name(tensor.data_type)} of shape {list(tensor.dims)}"
         raise UpstreamError(f"has {found:,} bytes, and {kind} needs {expected:,}.", where=where)
 
 
+def _typed_bytes(tensor: TensorProto) -> int:
+    """Bytes that the raw form of contents would have that are written number by number."""
+    bits = DTYPES[tensor.data_type].bits if tensor.data_type in DTYPES else 0
+    fields = (tensor.float_data, tensor.int32_data, tensor.int64_data, tensor.double_data, tensor.uint64_data)
+    count = max(len(each) for each in fields)
+    if tensor.data_type in _COMPLEX:
+        return count // 2 * bits // 8
+    return count if bits < 8 else count * bits // 8
+
+
+_COMPLEX = frozenset({14, 15})
+"""complex64 and complex128, of which each element is two numbers."""
+
+
+def _place(path: Path, tensor: TensorProto) -> str:
+    """Where to say that an error is. Names are upstream's, and may be of any length."""
+    return f"{path}: tensor {tensor.name[:80]!r}"
+
+
 def _expected_bytes(tensor: TensorProto, where: str) -> int | None:
-    """Bytes of a tensor's raw form; None for strings and for dtypes that are newer than this bot."""
+    """Bytes of a tensor's raw form; None where they are not checked: strings, and dtypes newer than this bot."""
     elements = 1
     for size in tensor.dims:
         if size < 0:

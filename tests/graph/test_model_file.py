@@ -286,6 +286,27 @@ def test_a_shape_that_does_not_fit_the_contents_is_refused(dims: list[int], text
         read_model(save(proto, tmp_path / "a.onnx"))
 
 
+def test_a_tensor_without_contents_is_refused(tmp_path: Path) -> None:
+    proto = _large(8, 8)
+    proto.graph.initializer[0].ClearField("raw_data")
+    with pytest.raises(UpstreamError, match=r"has 0 bytes, and float32 of shape \[8, 8\] needs 256"):
+        read_model(save(proto, tmp_path / "a.onnx"))
+    proto.graph.initializer[0].float_data.extend([1.0] * 63)
+    with pytest.raises(UpstreamError, match="has 252 bytes"):
+        read_model(save(proto, tmp_path / "a.onnx"))
+
+
+@pytest.mark.parametrize("dtype", sorted(set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}))
+def test_contents_of_every_dtype_are_taken_as_onnx_writes_them(dtype: int, tmp_path: Path) -> None:
+    contents = [b"a"] * 5 if dtype == TensorProto.STRING else np.array([0, 1, 1, 0, 1])
+    written = helper.make_tensor("w", dtype, [5], contents)
+    made = model([node("Identity", ["w"], ["y"])], [], [value("y", [5], dtype)], [written])
+    opened = read_model(save(made, tmp_path / "a.onnx"))
+    found, expected = opened.array(opened.proto.graph.initializer[0]), numpy_helper.to_array(written)
+    assert found.dtype == expected.dtype
+    assert found.tolist() == expected.tolist()
+
+
 def test_a_forged_mark_is_refused(tmp_path: Path) -> None:
     proto = _large(8, 8)
     forged = proto.graph.initializer[0]

@@ -58,7 +58,7 @@ def _hides(node: Node, place: int, sign: int, seen: dict[tuple[Value, int], bool
     if op in rules.SOFTMAXES:
         return sign < 0
     if op in rules.ATTENTIONS:
-        return sign < 0 and place >= 3
+        return sign < 0 and place == rules.ATTENTIONS[op]
     if op not in rules.MASK_CARRIERS or (op == "Where" and place == 0):
         return False
     if op == "Mul" and not all(each.from_integers or each.constant is not None for each in node.inputs if each):

@@ -148,8 +148,8 @@ MASK_CARRIERS = MOVES | frozenset({"Add", "Cast", "ConstantOfShape", "Max", "Min
 
 SOFTMAXES = frozenset({"LogSoftmax", "Softmax"})
 
-ATTENTIONS = frozenset({"Attention"})
-"""Operators with a softmax inside, whose mask is any input but the first three."""
+ATTENTIONS = {"Attention": 3, "com.microsoft:Attention": 5, "com.microsoft:MultiHeadAttention": 5}
+"""Operators with a softmax inside, and the place of the input that is added to the scores."""
 
 BOUNDED = frozenset(
     {
