@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Here
 from hub_cases import QUICK, Case, sha256, watched
+from hub_here import Here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
