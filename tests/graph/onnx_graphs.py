@@ -60,12 +60,14 @@ def save(proto: onnx.ModelProto, path: Path) -> Path:
     return path
 
 
-def run(source: Path | onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def run(source: Path | onnx.ModelProto, feeds: Mapping[str, np.ndarray], optimise: bool = True) -> list[np.ndarray]:
     """What ONNX Runtime's CPU provider answers."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     given = str(source) if isinstance(source, Path) else source.SerializeToString()
     session = onnxruntime.InferenceSession(given, options, providers=["CPUExecutionProvider"])
     return list(session.run(None, dict(feeds)))
