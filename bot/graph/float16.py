@@ -28,6 +28,9 @@ from bot.records import Json
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto
 
+_OLDEST_OPSET = 6
+_CONVERT_OPSET = "Convert it to a newer opset first: no ONNX Runtime promises to read one before 7."
+
 _NAMED = 20
 """How many names a list in the report shows at most."""
 
@@ -66,6 +69,10 @@ def convert(model: Model, parameters: Float16Parameters, context: StepContext) -
     functions = _inline_functions(model)
     opsets = opsets_of(model.proto)
     casts = census_of(model.proto).casts
+    if 0 < opsets.get("ai.onnx", 0) < _OLDEST_OPSET:
+        raise StepError(
+            f"has opset {opsets['ai.onnx']}, in which Cast was another.", where=where, remedy=_CONVERT_OPSET
+        )
     context.progress(0, 4, "types")
     root = read_scopes(model.proto, infer(model, opsets), opsets)
     constants = Constants(model)

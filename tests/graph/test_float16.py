@@ -12,10 +12,14 @@ import numpy as np
 import onnx
 import pytest
 from float16_kinds import KINDS
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_graphs import FLOAT, FLOAT16, INT64, model, node, reference, run, save, tensor, value
 
 from bot.errors import StepError
+from bot.graph.float16 import convert
+from bot.graph.model_file import Model
+from bot.graph.parameters import Float16Parameters
+from bot.graph.steps import StepContext
 
 Step = Callable[..., tuple[onnx.ModelProto, dict[str, Any]]]
 MINI = Path(__file__).parents[1] / "data" / "faceage-mini" / "faceage_dino_fp32.onnx"
@@ -334,6 +338,26 @@ def test_a_training_graph_is_refused(step: Step) -> None:
     made.training_info.add().algorithm.name = "sgd"
     with pytest.raises(StepError, match="training graph"):
         step("float16", made)
+
+
+def test_an_opset_from_before_todays_cast_is_refused(step: Step) -> None:
+    made = model([node("Relu", ["x"], ["y"])], [value("x", [2])], [value("y", [2])], opset=5, ir=3)
+    with pytest.raises(StepError, match="has opset 5"):
+        step("float16", made)
+
+
+def test_what_reads_sparse_weights_stays(tmp_path: Path) -> None:
+    """Not by the fixture: ONNX's full checker refuses the source, which ONNX Runtime reads."""
+    sparse = helper.make_sparse_tensor(tensor("w", [2.0, 3.0]), tensor("", [0, 5], np.int64), [4, 4])
+    nodes = [node("Exp", ["x"], ["e"]), node("MatMul", ["e", "w"], ["y"])]
+    made = model(nodes, [value("x", [3, 4])], [value("y", [3, 4])])
+    made.graph.sparse_initializer.append(sparse)
+    result = onnx.ModelProto()
+    result.CopyFrom(made)
+    report = convert(Model(result), Float16Parameters(), StepContext(tmp_path))
+    assert report["kept_operators"] == {"MatMul: a sequence, an optional, a map or a sparse tensor": 1}
+    feeds = {"x": np.zeros((3, 4), np.float32)}
+    assert _distance(run(made, feeds), run(result, feeds)) == 0
 
 
 def test_a_node_that_reads_what_nothing_makes_is_named(step: Step) -> None:

@@ -14,7 +14,7 @@ from bot.graph.tensors import FLOAT, FLOAT16, FLOAT16_MAX
 KEEP = "named in keep"
 NO_SCHEMA = "an operator that ONNX does not define"
 UNKNOWN_TYPE = "the dtype of one of its tensors is unknown"
-COMPOSITE = "a sequence, an optional or a map"
+COMPOSITE = "a sequence, an optional, a map or a sparse tensor"
 NO_HALF = "its definition has no float16"
 WEIGHTS_BEYOND = "weights beyond float16's range"
 OWN_RESULT = "its result's dtype is its own affair"

@@ -45,7 +45,7 @@ class Value:
         name: In the source.
         scope: The graph that it belongs to.
         elem: Its dtype in the source; 0 where nobody knows.
-        composite: It is a sequence, an optional or a map.
+        composite: It is no dense tensor but a sequence, an optional, a map or sparse.
         constant: Its contents, for an initializer, a Constant node, or what ConstantOfShape fills with.
         producer: The node that makes it; None for inputs and initializers.
         is_output: It is an output of its graph.
@@ -227,8 +227,7 @@ class _Reader:
             if tensor.name not in inputs or self.weights_are_inputs:
                 value.constant = tensor
         for sparse in graph.sparse_initializer:
-            value = self._add(scope, sparse.values.name, types, None)
-            value.elem = value.native = sparse.values.data_type
+            self._add(scope, sparse.values.name, types, None).composite = True
         for proto, typed in zip(graph.node, inferred.node, strict=True):
             self._node(scope, proto, typed, types)
         for output in graph.output:
