@@ -18,6 +18,7 @@ def publish(
     work: options.Work = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Do everything but write to the Hub.")] = False,
     reopen: Annotated[bool, typer.Option("--reopen", help="Publish again what a person closed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again what was withheld before.")] = False,
     require: options.Require = None,
     require_isolation: options.RequireIsolation = False,
     as_json: options.AsJson = False,
@@ -41,6 +42,6 @@ def publish(
         require=require,
         require_isolation=require_isolation,
     ) as context:
-        outcome = run(context, recipe, dry_run=dry_run, reopen=reopen)
+        outcome = run(context, recipe, dry_run=dry_run, reopen=reopen, retry=retry)
     print_outcome(recipe, outcome, as_json=as_json)
     outcome.require_complete()

@@ -47,10 +47,12 @@ class Figures:
     Attributes:
         measurements: Every figure.
         checks: What the gates of its own accord said.
+        outputs: What it answered on the CPU: output to .npy.
     """
 
     measurements: tuple[Measurement, ...]
     checks: tuple[dict[str, Json], ...]
+    outputs: dict[str, Path]
 
 
 def load_samples(context: Context, prepared: Prepared) -> Samples:
@@ -164,7 +166,8 @@ def _measure_one(
     checks.append(_valid(context, each))
     checks += _opens(context, prepared, each, feeds)
     measurements += _timings(context, prepared, each, built, samples, machine)
-    return Figures(tuple(measurements), tuple(checks))
+    answers = _outputs(context, each.path, each.artifact.sha256, feeds, "cpu", machine["cpu"])
+    return Figures(tuple(measurements), tuple(checks), answers.files)
 
 
 def _reads(*paths: Path) -> list[Path]:
@@ -340,7 +343,13 @@ def _opens(context: Context, prepared: Prepared, each: Built, feeds: dict[str, P
 
 
 def opens(
-    context: Context, model: Path, feeds: dict[str, Path], *, rule: str = "opens", runtime: Path | None = None
+    context: Context,
+    model: Path,
+    feeds: dict[str, Path],
+    *,
+    expected: dict[str, Path] | None = None,
+    rule: str = "opens",
+    runtime: Path | None = None,
 ) -> dict[str, Json]:
     """Whether a fresh session opens a file and runs one sample through it.
 
@@ -348,14 +357,15 @@ def opens(
         context: The surroundings.
         model: The file.
         feeds: Graph input to .npy.
+        expected: What it must answer: output to .npy.
         rule: What to call this check.
         runtime: A folder with another version of the runtime.
     """
     try:
         answer = context.call(
             "measure.open",
-            {"model": str(model), "feeds": _texts(feeds)},
-            reads=_reads(model, *feeds.values()),
+            {"model": str(model), "feeds": _texts(feeds), "expected": _texts(expected or {}) or None},
+            reads=_reads(model, *feeds.values(), *(expected or {}).values()),
             extra_path=[runtime] if runtime else [],
         )
     except StepError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from bot.errors import BotError, OverwriteError, VerificationError, WithheldErro
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
-from bot.pipeline.measuring import Samples, load_samples, measure, opens
+from bot.pipeline.measuring import Figures, Samples, load_samples, measure, opens
 from bot.pipeline.prepare import Prepared, prepare
 from bot.recipe import Recipe
 from bot.records import Release
@@ -65,11 +64,12 @@ def build(context: Context, recipe: Recipe) -> Outcome:
         BotError: A stage failed.
     """
     prepared = prepare(context, recipe)
-    assembled, _, _ = _make(context, prepared, None)
-    return _outcome(prepared, assembled)
+    return _outcome(prepared, _make(context, prepared, None).assembled)
 
 
-def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: bool = False) -> Outcome:
+def publish(
+    context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: bool = False, retry: bool = False
+) -> Outcome:
     """Does the whole job for one recipe: from upstream to a verified pull request or commit.
 
     Args:
@@ -77,6 +77,7 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
         recipe: What to do.
         dry_run: Do everything but write to the Hub.
         reopen: Publish again what a person closed.
+        retry: Try again what was withheld before.
 
     Raises:
         BotError: A stage failed.
@@ -84,6 +85,7 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
             or nothing. Where some are published, call `Outcome.require_complete` afterwards.
     """
     from bot.hub import publish as publishing
+    from bot.hub import withheld as withholding
 
     prepared = prepare(context, recipe)
     _refuse_random_weights(context, prepared)
@@ -94,9 +96,13 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
         if there.merged is not None and not dry_run:
             _post_pins(context, recipe.plan.target.repo, there.merged)
         return Outcome(identity=prepared.identity, publication=replace(there, kind="nothing"))
+    if not retry:
+        _respect_withheld(context, prepared)
     previous = publishing.read_release(context.hub, recipe.plan.target.repo)
-    assembled, built, samples = _make(context, prepared, previous)
-    outcome = _outcome(prepared, assembled)
+    made = _make(context, prepared, previous)
+    assembled, outcome = made.assembled, _outcome(prepared, made.assembled)
+    if assembled.release.withheld and not dry_run and context.hub.account:
+        _say_withheld(context, assembled)
     if not assembled.release.published:
         outcome.require_complete()
     if dry_run:
@@ -112,18 +118,30 @@ def publish(context: Context, recipe: Recipe, *, dry_run: bool = False, reopen: 
         on_step=context.reporter.note,
         reopen=reopen,
     )
-    _verify(context, assembled.release, publication, built, samples)
+    _verify(context, made, publication)
+    if not assembled.release.withheld:
+        withholding.close_notices(context.hub, assembled.release, publication.url, context.reporter.note)
     return replace(outcome, publication=publication)
 
 
-def _make(context: Context, prepared: Prepared, previous: Release | None) -> tuple[Assembled, list[Built], Samples]:
+@dataclass(frozen=True)
+class _Made:
+    """A release that was built and measured, and what it was measured with."""
+
+    assembled: Assembled
+    built: list[Built]
+    samples: Samples
+    figures: dict[str, Figures]
+
+
+def _make(context: Context, prepared: Prepared, previous: Release | None) -> _Made:
     context.work.clean()
     samples = load_samples(context, prepared)
     built = build_artifacts(context, prepared, samples.feeds)
     figures = measure(context, prepared, built, samples)
     context.reporter.stage("gate", prepared.recipe.name)
     release = make_release(context, prepared, built, samples, figures)
-    return assemble(context, prepared, release, built, previous), built, samples
+    return _Made(assemble(context, prepared, release, built, previous), built, samples, figures)
 
 
 def _outcome(prepared: Prepared, assembled: Assembled) -> Outcome:
@@ -157,27 +175,61 @@ def _post_pins(context: Context, repo: str, number: int) -> None:
         context.reporter.warn(f"the pins could not be said on #{number}: {error}")
 
 
-def _verify(
-    context: Context, release: Release, publication: Publication, built: Sequence[Built], samples: Samples
-) -> None:
-    """Downloads what was published and opens it: only then does it count as published."""
+def _respect_withheld(context: Context, prepared: Prepared) -> None:
+    """A release that was withheld is not attempted again by itself: its discussion on the target remembers it.
+
+    Raises:
+        WithheldError: It was.
+    """
+    from bot.hub import withheld as withholding
+    from bot.hub.client import NotFound
+
+    if context.hub.account is None:
+        return
+    try:
+        notice = withholding.find_notice(context.hub, prepared.recipe.plan.target.repo, prepared.identity)
+    except NotFound:
+        return
+    if notice is not None:
+        raise WithheldError(
+            f"this release was withheld before; #{notice.number} says why, and nothing that decides it has changed",
+            where=notice.url,
+            remedy="Change the recipe, or try the same again with --retry.",
+        )
+
+
+def _say_withheld(context: Context, assembled: Assembled) -> None:
+    from bot.hub import withheld as withholding
+
+    release = assembled.release
+    title = f"Withheld: {', '.join(release.withheld)} of release {release.short_identity}"
+    notice = withholding.report_withheld(
+        context.hub, release, title=title, text=assembled.description, on_step=context.reporter.note
+    )
+    if notice is not None:
+        context.reporter.note(f"{notice.url} says why {', '.join(release.withheld)} is withheld")
+
+
+def _verify(context: Context, made: _Made, publication: Publication) -> None:
+    """Downloads what was published, opens it and asks it one sample: only then does it count as published."""
     from bot.hub import verify as verifying
 
     if publication.kind == "nothing":
         return
-    target = release.target
+    release, target = made.assembled.release, made.assembled.release.target
     context.reporter.stage("verify", f"{target}@{publication.revision}")
     folder = context.work.temporary(context.work.root / "verify")
     try:
         verification = verifying.confirm(context.hub, release, publication, folder, progress=context.reporter.update)
-        for each in built:
+        for each in made.built:
             path = verification.folder / each.artifact.file
             if not path.is_file():
                 continue
-            found = opens(context, path, samples.feeds[each.artifact.made_from])
+            feeds = made.samples.feeds[each.artifact.made_from]
+            found = opens(context, path, feeds, expected=made.figures[each.artifact.name].outputs)
             if found["status"] != "passed":
                 raise VerificationError(
-                    f"was downloaded whole and does not open: {found['reason']}",
+                    f"was downloaded whole and does not answer as it did when it was measured: {found['reason']}",
                     where=f"{target}@{publication.revision}/{each.artifact.file}",
                     remedy="Close the pull request and report this with the bot's log.",
                 )

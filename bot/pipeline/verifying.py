@@ -33,11 +33,24 @@ def verify_release(context: Context, repository: str, revision: str) -> Verifica
         for artifact in verification.release.published:
             path = verification.folder / artifact.file
             if path.is_file() and not verification.differs(artifact.file):
-                context.call("graph.check", {"model": str(path)}, reads=[path.parent])
-                context.reporter.note(f"{artifact.file} is a valid model")
+                _require_model(context, path, f"{repository}@{verification.commit[:12]}: {artifact.file}")
+                context.reporter.note(f"{artifact.file} is a valid model and opens")
         return verification
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_model(context: Context, path: Path, where: str) -> None:
+    """The ONNX library calls the file valid, and the runtime opens it.
+
+    Raises:
+        VerificationError: It is as it was released, and still it is no model that can be used here.
+    """
+    checked = context.call("graph.check", {"model": str(path)}, reads=[path.parent])
+    opened = context.call("measure.open", {"model": str(path), "feeds": {}}, reads=[path.parent])
+    for answer in (checked, opened):
+        if not answer["ok"]:
+            raise VerificationError(f"cannot be used: {answer['reason']}", where=where)
 
 
 @dataclass(frozen=True)

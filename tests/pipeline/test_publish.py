@@ -132,6 +132,23 @@ def test_all_or_nothing_withholds_the_others_too(world: World) -> None:
     assert world.pull_requests() == []
 
 
+def test_a_withheld_release_is_one_discussion_which_a_later_release_closes(world: World) -> None:
+    def discussions() -> list[str]:
+        return [each.status for each in world.api.get_repo_discussions(TARGET) if not each.is_pull_request]
+
+    world.api.create_repo(TARGET)
+    world.write_recipe(GATE_OF_ZERO + "all_or_nothing: true\n")
+    assert world.bot("publish", "network").returncode == 5
+    assert discussions() == ["open"]
+    again = world.bot("publish", "network")
+    assert again.returncode == 5 and "was withheld before" in again.stderr and "build" not in again.stderr
+    assert world.bot("publish", "network", "--retry").returncode == 5
+    assert discussions() == ["open"] and world.pull_requests() == []
+    world.write_recipe()
+    world.publish()
+    assert discussions() == ["closed"] and len(world.pull_requests("open")) == 1
+
+
 def test_random_weights_go_to_an_embedded_hub_only(world: World) -> None:
     world.upload(UPSTREAM, {"model.onnx": network(random_weights=True)})
     outcome = world.publish()
