@@ -37,8 +37,7 @@ def keep(worker: int, requests: int, memory: int | None) -> NoReturn:
     code = None
     while code is None:
         if any(descriptor == requests for descriptor, _ in events.poll(_WATCH_MILLISECONDS)):
-            code = 1
-            break
+            _give_up()
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == worker:
@@ -50,7 +49,13 @@ def keep(worker: int, requests: int, memory: int | None) -> NoReturn:
 
 
 def _give_up(*_: object) -> NoReturn:
+    """End because the bot has ended, or wants it. A bot that was killed cannot remove the temporary folder."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _kill_descendants()
+    if os.getpid() != 1:
+        import shutil  # not at the top: almost never needed
+
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
     os._exit(1)
 
 

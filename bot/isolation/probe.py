@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -125,9 +126,9 @@ def start(
         StartError: The program cannot be started.
     """
     _compile_own_code()
-    with tempfile.TemporaryDirectory(prefix="bot-worker-") as temporary:
-        outside = how.kind in ("landlock", "none")
-        home = str(Path(temporary, "home")) if outside else HOME
+    outside = how.kind in ("landlock", "none")
+    scratch = tempfile.TemporaryDirectory(prefix="bot-worker-") if outside else nullcontext(str(Path(HOME).parent))
+    with scratch as temporary:
         request = {
             "kind": how.kind,
             "room": room.to_json() if how.kind in ("namespaces", "landlock") else None,
@@ -148,5 +149,5 @@ def start(
                 raise FileNotFoundError(2, "bubblewrap is not installed", "bwrap")
             return bubblewrap_command(program, room, inner)
 
-        variables = environment.build(home, temporary if outside else str(Path(HOME).parent))
+        variables = environment.build(str(Path(temporary, Path(HOME).name)), temporary)
         return converse(command, variables, request, seconds=seconds, on_progress=on_progress)

@@ -153,6 +153,16 @@ def _becomes_free(lock: Path, seconds: float) -> bool:
     return True
 
 
+def _becomes_empty(folder: Path, seconds: float) -> bool:
+    """Return whether the temporary folders of workers lose what is in them."""
+    end = time.monotonic() + seconds
+    while list(folder.glob("bot-worker-*/*")):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def test_the_lock_shows_when_a_process_is_left(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.touch()
@@ -189,7 +199,7 @@ def test_nothing_is_left_when_the_bot_is_killed_or_interrupted(
 ) -> None:
     lock = tmp_path / "out" / "lock"
     command = [sys.executable, str(HOSTILE / "bot_that_stops.py"), any_worker.isolation.kind, str(lock)]
-    variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HOSTILE}"}
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HOSTILE}", "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"started\n"
@@ -201,6 +211,7 @@ def test_nothing_is_left_when_the_bot_is_killed_or_interrupted(
         code = process.wait(10)
     assert code == (130 if number == signal.SIGINT else -signal.SIGKILL)
     assert _becomes_free(lock, 3)
+    assert _becomes_empty(tmp_path, 3)
 
 
 def test_calls_from_many_threads_do_not_disturb_each_other(any_worker: Worker) -> None:
