@@ -130,6 +130,10 @@ class Card(Plan):
     base_model_relation: Literal["adapter", "merge", "quantized", "finetune"] | None = Field(
         None, description="Left out for a plain conversion: the Hub has no word for one."
     )
+    datasets: tuple[RepositoryId, ...] = Field((), description="Data sets on the Hub that the source was trained on.")
+    reported: tuple[str, ...] = Field(
+        (), description="Sentences of the upstream card, verbatim; the card quotes them as the source's own claims."
+    )
 
 
 class StepPlan(Plan):

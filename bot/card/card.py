@@ -10,10 +10,20 @@ from bot.card.front_matter import front_matter
 from bot.card.layout import tidy, wrap
 from bot.card.markdown import plain_text
 from bot.card.numbers import Ledger, NumberOnCard
+from bot.card.plots import Plot, render_plots
 from bot.card.review import render_review
 from bot.records import Release
 
-__all__ = ["RenderedCard", "render_card", "render_pull_request", "render_review", "render_summary", "templates_digest"]
+__all__ = [
+    "Plot",
+    "RenderedCard",
+    "render_card",
+    "render_plots",
+    "render_pull_request",
+    "render_review",
+    "render_summary",
+    "templates_digest",
+]
 
 
 @dataclass(frozen=True)

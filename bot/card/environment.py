@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from bot.card.filters import FILTERS, MARKDOWN_ONLY
 from bot.card.lint import check_template, loose_digits
 from bot.card.numbers import Ledger, Number, NumberOnCard, Text
+from bot.card.plots import error_figures, plot_path
 from bot.card.tables import EMULATION, accuracy_tables, timing_tables
 from bot.card.views import Queries, view
 from bot.errors import RecipeError
@@ -102,9 +103,20 @@ def environment(release: Release, ledger: Ledger, own: Mapping[str, str], *, htm
         "accuracy_tables": lambda artifacts, **options: accuracy_tables(queries, artifacts, **options),
         "emulated": lambda tables: any(EMULATION in table.providers for table in tables),
         "timing_tables": lambda artifacts: timing_tables(queries, artifacts),
+        "error_figures": lambda artifact: error_figures(queries, artifact),
+        "plot": lambda kind, artifact=None: _plot(queries, kind, artifact),
         **queries.functions(),
     }
     return result
+
+
+def _plot(queries: Queries, kind: Any, artifact: Any) -> Text | None:
+    """The path of a picture; None if there is no such picture."""
+    release = queries.release
+    record = release.artifact(artifact.name.raw) if artifact is not None else None
+    path = plot_path(release, kind, record)
+    origin = f"artifacts[{record.name}].name" if record is not None else "artifacts"
+    return None if path is None else Text(path, origin, "recorded", queries.ledger)
 
 
 def render(environment_: Environment, name: str, **context: Any) -> str:

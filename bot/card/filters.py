@@ -137,6 +137,31 @@ def median(numbers: Sequence[Number]) -> Number:
     return Number(middle(item.value for item in items), origin, items[0].kind, items[0].ledger)
 
 
+def smallest(numbers: Iterable[Number]) -> Number:
+    """The smallest of numbers of the record."""
+    return _extreme(numbers, "smallest", min)
+
+
+def largest(numbers: Iterable[Number]) -> Number:
+    """The largest of numbers of the record."""
+    return _extreme(numbers, "largest", max)
+
+
+def _extreme(numbers: Iterable[Number], word: str, choose: Callable[..., Any]) -> Number:
+    items = [_number(number) for number in numbers]
+    if not items:
+        raise FilterArgumentError(f"there is no {word} of an empty list: test for it first")
+    chosen: Number = choose(items, key=lambda item: item.value)
+    kind = stronger(*(item.kind for item in items))
+    origin = chosen.field if len(items) == 1 else f"{word} of ({', '.join(item.field for item in items)})"
+    return Number(chosen.value, origin, kind, chosen.ledger)
+
+
+def is_fixed(size: Any) -> bool:
+    """Whether an axis has one size, and not a name or none."""
+    return isinstance(size, Number)
+
+
 def index_range(value: Number) -> Markup:
     """The indices of something that has this many entries: 0..99."""
     return _number(value).show(f"0..{int(value.value) - 1}")
@@ -251,6 +276,11 @@ def _hub_link(label: Any, repo: Text, kind: str | Text, of: Text | None = None, 
 def file_link(path: Text, label: Text | None = None) -> Markup:
     """A link to a file of the same repository."""
     return Markup("[{}]({})").format(label if label is not None else path, path.show(url_path(_text(path).raw)))
+
+
+def url(path: Text) -> Markup:
+    """The path of a file of the same repository, for the inside of a link."""
+    return path.show(url_path(_text(path).raw))
 
 
 def url_link(url: Text) -> Markup:
@@ -404,6 +434,10 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": count,
     "total": total,
     "median": median,
+    "smallest": smallest,
+    "largest": largest,
+    "is_fixed": is_fixed,
+    "url": url,
     "index_range": index_range,
     "enumerated": enumerated,
     "series": series,
@@ -436,7 +470,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "with_unit": with_unit,
 }
 
-MARKDOWN_ONLY = frozenset(
-    ["python", "python_series", "identifier", "hub_link", "commit_link", "source_file_link", "file_link", "url_link"]
-)
+_LINKS = ("hub_link", "commit_link", "source_file_link", "file_link", "url_link", "url")
+
+MARKDOWN_ONLY = frozenset(["python", "python_series", "identifier", *_LINKS])
 """Filters whose output is Markdown or code in Markdown, and so is not for a page."""

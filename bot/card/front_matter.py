@@ -39,7 +39,7 @@ def fields(release: Release) -> dict[str, tuple[Any, str, Kind]]:
         found["base_model"] = (release.source.repo, "source.repo", "recorded")
     if relation := _relation(release, card):
         found["base_model_relation"] = (relation, "declared.card.base_model_relation", "declared")
-    for key in ("pipeline_tag", "library_name", "language"):
+    for key in ("pipeline_tag", "library_name", "language", "datasets"):
         if value := card.get(key):
             found[key] = (value, f"declared.card.{key}", "declared")
     tags = [*(card.get("tags") or ()), *(["random-weights"] if release.random_weights else [])]

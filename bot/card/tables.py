@@ -65,6 +65,8 @@ class TimingRow:
         latency: Median time of the artifact, in ms; None if it was not recorded.
         ratio: Baseline time by own time; None if it was not measured.
         verdict: The recipe's limit on the ratio or the time; None if it has none.
+        runs: The artifact's raw runs.
+        runs_against: Those of what it is compared with, where the two took turns.
     """
 
     batch: Any
@@ -72,6 +74,8 @@ class TimingRow:
     latency: Any
     ratio: Any
     verdict: Any
+    runs: Any = ()
+    runs_against: Any = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +154,8 @@ def _timing_table(queries: Queries, artifact: Any, figures: list[Any]) -> Timing
                 latency=latency.value if latency is not None else None,
                 ratio=speedup.value if speedup is not None else None,
                 verdict=next((verdict for verdict in verdicts if verdict is not None), None),
+                runs=next((figure.runs for figure in same if figure.runs), ()),
+                runs_against=next((figure.runs_against for figure in same if figure.runs_against), ()),
             )
         )
     gated = any(row.verdict is not None for row in rows)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from bot.card.markdown import plain_text
 from bot.card.numbers import Kind, Ledger, Number, Text
 from bot.records import Artifact, Measurement, Release, Source, StepRecord, Verdict
 
@@ -40,6 +41,11 @@ def view(value: Any, path: str, kind: Kind, ledger: Ledger) -> Any:
     if isinstance(value, Sequence):
         return ListView([view(item, _item_path(path, item, index), kind, ledger) for index, item in enumerate(value)])
     raise TypeError(f"{path} is neither a record nor plain data: {type(value).__name__}")
+
+
+def measurement_path(measurement: Measurement) -> str:
+    """The place of a measurement in the release record, as the origin of a number names it."""
+    return plain_text(_item_path("measurements", measurement, 0))
 
 
 def _item_path(path: str, item: Any, index: int) -> str:

@@ -14,6 +14,7 @@ from bot.records import Inspection, Measurement, Release, TensorSignature, Verdi
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from bot.card.explain import Explained
     from bot.hub.publish import Publication
     from bot.hub.verify import Verification
     from bot.pipeline import Outcome
@@ -203,3 +204,39 @@ def print_verification(
     _print_table(table)
     typer.echo("every file is as it was released" if verification.ok else "not as it was released")
     typer.echo(provenance.sentence())
+
+
+def print_card(release: Release, text: str, *, as_json: bool) -> None:
+    """Prints a card."""
+    if as_json:
+        _print_json({"identity": release.identity, "recipe": release.recipe, "card": text})
+    else:
+        typer.echo(text, nl=False)
+
+
+def print_explained(release: Release, numbers: list[Explained], *, same: bool, as_json: bool) -> None:
+    """Prints where each number of a card comes from.
+
+    Args:
+        release: Whose card.
+        numbers: Each of them.
+        same: The card is the one that was rendered when the release was made.
+        as_json: For programs.
+    """
+    if as_json:
+        listed = [number.to_plain() for number in numbers]
+        _print_json({"identity": release.identity, "recipe": release.recipe, "as_released": same, "numbers": listed})
+        return
+    place = ""
+    for number in numbers:
+        if number.place != place:
+            place = number.place
+            typer.echo(f"{place}:")
+        samples = f", {number.samples} samples" if number.samples else ""
+        typer.echo(f"  {number.text}")
+        typer.echo(f"      {number.kind}: {number.field}")
+        typer.echo(f"      {number.method}{samples}")
+    kinds = {kind: sum(number.kind == kind for number in numbers) for kind in sorted({each.kind for each in numbers})}
+    typer.echo(f"{len(numbers)} numbers: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
+    if not same:
+        typer.echo("the card was rendered otherwise when the release was made: the recipe or the bot changed since")

@@ -15,6 +15,7 @@ from bot.cli.local_hub import local_hub
 if TYPE_CHECKING:
     from bot.hub.client import Hub
     from bot.pipeline import Context
+    from bot.pipeline.kept import Kept
 
 LOCAL = "local"
 
@@ -67,3 +68,26 @@ def open_context(
             reporter=reporter,
             require=frozenset(require or ()),
         )
+
+
+@contextmanager
+def open_record(
+    name: str,
+    *,
+    recipes: Path,
+    hub: str | None,
+    hub_dir: Path | None,
+    token_file: Path | None,
+    work: Path | None,
+) -> Iterator[tuple[Kept, Path | None]]:
+    """A finished release: that of a recipe in the work folder, with its folder, or that of a repository on a Hub."""
+    from bot.pipeline.kept import newest_in, published
+    from bot.recipe import find_recipe
+    from bot.work import WorkFolder
+
+    if "/" not in name:
+        yield newest_in(WorkFolder(options.work_folder(work)), find_recipe(name, recipes))
+        return
+    repo, _, revision = name.partition("@")
+    with open_hub(hub, hub_dir, token_file) as opened:
+        yield published(opened, repo, revision or "main"), None

@@ -18,7 +18,7 @@ from bot.pipeline.measuring import Figures, Samples
 from bot.pipeline.prepare import Prepared
 from bot.provenance import statement as provenance
 from bot.recipe import LICENSE_FOLDER, Recipe
-from bot.records import FileRecord, Json, LicenseRecord, Release, Verdict
+from bot.records import Json, LicenseRecord, Release, Verdict
 
 CARD = "README.md"
 CARD_AS_RENDERED = "release/card.md"
@@ -176,12 +176,3 @@ def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path]) -> N
             os.link(path, destination)
         except OSError:
             shutil.copyfile(path, destination)
-
-
-def published_files(folder: Path) -> tuple[FileRecord, ...]:
-    """The files of a laid-out folder, as records."""
-    return tuple(
-        FileRecord(path=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    )

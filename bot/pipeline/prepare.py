@@ -99,6 +99,7 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
     check_target_is_ours(recipe)
     source, files, copies = _fetch_model(context, recipe)
     _check_license(recipe, source)
+    _check_quotes(context, recipe, source)
     inspections = {key: inspect(context, path) for key, path in files.items()}
     _check_signatures(recipe, inspections)
     data, data_files = _fetch_samples(context, recipe)
@@ -188,6 +189,21 @@ def _check_license(recipe: Recipe, source: Source) -> None:
             where=recipe.locate("license", "id"),
             remedy="Read the new licence; if the release may go on under it, change the recipe's license and texts.",
         )
+
+
+def _check_quotes(context: Context, recipe: Recipe, source: Source) -> None:
+    """What the card quotes stands in the upstream's own card at this commit; only line breaks may differ."""
+    quotes = recipe.plan.card.reported
+    if not quotes:
+        return
+    if not source.repo:
+        recipe.fail(("card", "reported"), "quotes a card, and a source with a url has none")
+    card = context.hub.read_bytes(source.repo, source.commit, "README.md").decode("utf-8", errors="replace")
+    said = " ".join(card.split())
+    for index, quote in enumerate(quotes):
+        if " ".join(quote.split()) not in said or not quote.strip():
+            what = f"the card of {source.repo} at {source.commit[:12]} does not say {quote!r}"
+            recipe.fail(("card", "reported", index), what, "Quote it word for word, or leave the quotation out.")
 
 
 def _check_signatures(recipe: Recipe, inspections: dict[str, Inspection]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from releases import age_and_gender_release, seed_release, withheld_release
+from releases import age_and_gender_release, fused_release, seed_release, withheld_release
 
 from bot.records import Release
 
@@ -17,6 +17,11 @@ from bot.records import Release
 @pytest.fixture
 def seed() -> Release:
     return seed_release()
+
+
+@pytest.fixture
+def fused() -> Release:
+    return fused_release()
 
 
 @pytest.fixture

