@@ -14,8 +14,9 @@ from bot.canonical import file_sha256, write_atomically
 from bot.card import card as cards
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
-from bot.pipeline.measuring import Figures, Samples
+from bot.pipeline.measuring import Figures
 from bot.pipeline.prepare import Prepared
+from bot.pipeline.samples import Samples
 from bot.provenance import statement as provenance
 from bot.recipe import LICENSE_FOLDER, Recipe
 from bot.records import Json, LicenseRecord, Release, Verdict

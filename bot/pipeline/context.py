@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from bot.hub.client import Hub
     from bot.worker import Worker
 
+RUNTIMES = ("onnxruntime", "onnxruntime-gpu", "numpy", "pillow")
+"""Packages whose version can change what is measured."""
+
 
 def usable_cores() -> int:
     """The cores that this process may use."""

@@ -11,8 +11,10 @@ from bot.errors import BotError, OverwriteError, VerificationError, WithheldErro
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
-from bot.pipeline.measuring import Figures, Samples, load_samples, measure, opens
+from bot.pipeline.measuring import Figures, measure
+from bot.pipeline.opening import opens
 from bot.pipeline.prepare import Prepared, prepare
+from bot.pipeline.samples import Samples, load_samples
 from bot.recipe import Recipe
 from bot.records import Release
 

@@ -1,0 +1,59 @@
+"""Whether a file opens and answers: in this runtime, and in the oldest that the target promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bot.errors import BotError, StepError
+from bot.measure import runtimes
+from bot.pipeline.answers import folders_of, texts_of
+from bot.pipeline.building import Built
+from bot.pipeline.context import Context
+from bot.pipeline.prepare import Prepared
+from bot.records import Json
+
+
+def opens_everywhere(
+    context: Context, prepared: Prepared, each: Built, feeds: dict[str, Path]
+) -> list[dict[str, Json]]:
+    """A fresh session opens the file and runs a sample, in this runtime and in the oldest that the target promises."""
+    found = [opens(context, each.path, feeds)]
+    promised = prepared.recipe.plan.target.runtime
+    rule = f"opens in {promised.replace('>=', ' ')}"
+    try:
+        folder = runtimes.ensure_runtime(promised, context.work.runtimes)
+    except BotError as error:
+        return [*found, {"rule": rule, "status": "not measured", "reason": str(error), "required": True}]
+    return [*found, opens(context, each.path, feeds, rule=rule, runtime=folder)]
+
+
+def opens(
+    context: Context,
+    model: Path,
+    feeds: dict[str, Path],
+    *,
+    expected: dict[str, Path] | None = None,
+    rule: str = "opens",
+    runtime: Path | None = None,
+) -> dict[str, Json]:
+    """Whether a fresh session opens a file and runs one sample through it.
+
+    Args:
+        context: The surroundings.
+        model: The file.
+        feeds: Graph input to .npy.
+        expected: What it must answer: output to .npy.
+        rule: What to call this check.
+        runtime: A folder with another version of the runtime.
+    """
+    try:
+        answer = context.call(
+            "measure.open",
+            {"model": str(model), "feeds": texts_of(feeds), "expected": texts_of(expected or {}) or None},
+            reads=folders_of(model, *feeds.values(), *(expected or {}).values()),
+            extra_path=[runtime] if runtime else [],
+        )
+    except StepError as error:
+        return {"rule": rule, "status": "failed", "reason": error.what, "required": True}
+    status = "passed" if answer["ok"] else "failed"
+    return {"rule": rule, "status": status, "reason": answer["reason"] or str(answer["runtime"]), "required": True}

@@ -1,0 +1,79 @@
+"""Times every artifact against its baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bot.pipeline.answers import folders_of, texts_of
+from bot.pipeline.building import Built
+from bot.pipeline.context import RUNTIMES, Context
+from bot.pipeline.prepare import Prepared
+from bot.pipeline.samples import Samples
+from bot.records import Json, Measurement
+from bot.work import code_digest, versions
+
+
+def timings(
+    context: Context,
+    prepared: Prepared,
+    each: Built,
+    built: Sequence[Built],
+    samples: Samples,
+    machine: dict[str, str],
+) -> list[Measurement]:
+    """Candidate and baseline in turns, on every provider of the recipe that is here."""
+    plan = prepared.recipe.plan.measure.timings
+    source = each.artifact.made_from
+    against, baseline, baseline_sha256 = _baseline(prepared, each, built)
+    feeds = samples.feeds[source]
+    found: list[Measurement] = []
+    for provider, device in machine.items():
+        if provider not in plan.providers:
+            continue
+        key = {
+            "candidate": each.artifact.sha256,
+            "baseline": baseline_sha256,
+            "against": against,
+            "artifact": each.artifact.name,
+            "batches": list(plan.batches),
+            "provider": provider,
+            "device": device,
+            "threads": context.threads,
+            "seconds": context.timing_seconds,
+            "samples": samples.digest,
+            "code": code_digest("bot.measure"),
+            "tools": versions(RUNTIMES),
+        }
+
+        def make(_: Path, provider: str = provider) -> dict[str, Json]:
+            return context.call(
+                "measure.latency",
+                {
+                    "candidate": str(each.path),
+                    "baseline": str(baseline),
+                    "feeds": texts_of(feeds),
+                    "batches": list(plan.batches),
+                    "provider": provider,
+                    "threads": context.threads,
+                    "seconds": context.timing_seconds,
+                    "artifact": each.artifact.name,
+                    "against": against,
+                    "samples_digest": samples.digest,
+                },
+                reads=folders_of(each.path, baseline, *feeds.values()),
+            )
+
+        _, answer = context.work.entry("timings", key, make)
+        found += [Measurement.model_validate(measurement) for measurement in answer["measurements"]]
+    return found
+
+
+def _baseline(prepared: Prepared, each: Built, built: Sequence[Built]) -> tuple[str, Path, str]:
+    """What an artifact's timings are compared with; the baseline itself is compared with its source."""
+    source = each.artifact.made_from
+    name = prepared.recipe.plan.measure.timings.baseline
+    if name not in ("source", each.artifact.name):
+        other = next(candidate for candidate in built if candidate.artifact.name == name)
+        return name, other.path, other.artifact.sha256
+    return f"source:{source}", prepared.source_files[source], prepared.source.files[source].sha256
