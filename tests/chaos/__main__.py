@@ -27,10 +27,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs what the command line asks for."""
     options = _options(arguments)
     command = f"python -m tests.chaos --seed {options.seed}"
-    if options.merge:
-        results = [result for path in options.merge for result in read_json(path)]
-    else:
-        results = _run(options)
+    merged = [result for path in options.merge for result in read_json(path)]
+    results = merged or _run(options)
     print(render(results, command))
     if options.json:
         write_json(options.json, results, {"seed": options.seed, "long": options.long, "shard": options.shard})
@@ -44,7 +42,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", metavar="PATTERN", help="the cases of the long form whose names fit")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there as well")
-    parser.add_argument("--merge", type=Path, nargs="+", metavar="FILE", help="print the table of such files")
+    parser.add_argument(
+        "--merge", type=Path, nargs="+", default=[], metavar="FILE", help="print the table of such files"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the cases and run none")
     options = parser.parse_args(arguments)
     shard, _, count = options.shard.partition("/")
@@ -57,8 +57,8 @@ def _run(options: argparse.Namespace) -> list[Result]:
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=_memory()) as name:
         folder = Path(name)
         prepare_environment(folder / "home")
-        from tests.chaos.plan import chosen
         from tests.chaos.place import hurry_library
+        from tests.chaos.plan import chosen
         from tests.hub_server import start_hub
 
         (folder / "home").mkdir()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import os
+import pickle
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from tests.chaos.oracle import Snapshot, is_untouched, what_is_wrong
 from tests.chaos.place import WAITS, Place, Ran, unclear, use_xet
+from tests.chaos.processes import fork, wait
 from tests.chaos.table import Result
 
 MODES = ("pull-request", "commit")
@@ -160,13 +163,29 @@ def fits(pattern: str, repo: str, method: str, other: str, path: str) -> bool:
 def all_cases(place: Place) -> list[FaultCase]:
     """Every call of every scene, every fault, once and persistent."""
     found, known = [], set()
-    for scene in scenes():
-        for call in record(place, scene):
+    for scene, calls in _recorded_elsewhere(place).items():
+        for call in calls:
             if scene.start == "again" and (scene.mode, call) in known:
                 continue
             known.add((scene.mode, call))
             found += [FaultCase(scene, call, strike, often) for strike in strikes() for often in OFTEN]
     return found
+
+
+def _recorded_elsewhere(place: Place) -> dict[Scene, list[Call]]:
+    """Records in a child: this process will fork, and must not have used the upload library before."""
+    read, write = os.pipe()
+
+    def work() -> None:
+        os.write(write, pickle.dumps({scene: record(place, scene) for scene in scenes()}))
+
+    child = fork(work)
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        data = stream.read()
+    if wait(child) != 0:
+        raise RuntimeError("the calls of a publish could not be recorded")
+    return dict(pickle.loads(data))  # noqa: S301 -- from our own child
 
 
 def short_cases(place: Place, cases: list[FaultCase]) -> list[FaultCase]:

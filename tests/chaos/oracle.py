@@ -169,7 +169,7 @@ def what_is_wrong(
     """
     if not now.exists:
         return "there is no repository"
-    base = {path: ids for path, ids in (before.tree if before.exists else now.tree).items()}
+    base: Tree = before.tree if before.exists else now.tree
     new = {number: item for number, item in now.conversations.items() if number not in before.conversations}
     problem = _older(before, now, tidy=tidy, once=not rivals)
     if problem:

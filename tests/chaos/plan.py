@@ -7,9 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.chaos import faulty
+from tests.chaos import by_hand, faulty, late, still, strangers, tampered
+from tests.chaos.kills import Kills, pair, pair_of_commits
 from tests.chaos.place import Place
 from tests.chaos.table import Result
+
+_KILLS = {False: 4, True: 200}
+_PAIRS = {False: 2, True: 20}
+_PAIRS_OF_COMMITS = {False: 1, True: 20}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,49 @@ def chosen(place: Place, *, long: bool, only: str | None, shard: str) -> list[Ca
 
 
 def _all(place: Place, *, long: bool, only: str) -> list[Case]:
-    return _faults(place, long=long)
+    """Every case; those that fork come first, before this process has sent anything through the upload library."""
+    kills = Kills(place)
+    found = [Case(f"kill/{number}", lambda number=number: kills.carry_out(number)) for number in range(_KILLS[long])]
+    for name, work, counts in (("pair", pair, _PAIRS), ("pair-of-commits", pair_of_commits, _PAIRS_OF_COMMITS)):
+        found += [
+            Case(f"{name}/{number}", lambda number=number, work=work: work(place, number))
+            for number in range(counts[long])
+        ]
+    found += _plain(place, long=long)
+    if any(fnmatch.fnmatchcase(case.name, only) or case.name == only for case in found) and only != "*":
+        return found  # no need to record the calls of a publish
+    return found + _faults(place, long=long)
+
+
+def _plain(place: Place, *, long: bool) -> list[Case]:
+    """The cases without faults."""
+    found = [
+        Case(f"still/{state}/{upload}", lambda state=state, upload=upload: still.carry_out(place, state, upload))
+        for state in still.STATES
+        for upload in (faulty.UPLOADS if long else ("lfs",))
+    ]
+    found += [
+        Case(f"tamper/{kind}/{mode}", lambda kind=kind, mode=mode: tampered.carry_out(place, kind, mode))
+        for number, kind in enumerate(tampered.TAMPERINGS)
+        for mode in (faulty.MODES if long else (faulty.MODES[number % 2],))
+    ]
+    found += [
+        Case(
+            f"late/{held}/{mode}/{often}",
+            lambda held=held, mode=mode, often=often: late.carry_out(place, held, mode, often),
+        )
+        for held in late.HELD
+        for mode in faulty.MODES
+        for often in faulty.OFTEN
+        if long or often == "once"
+    ]
+    for name, work, kinds in (
+        ("by-hand", by_hand.carry_out, by_hand.KINDS),
+        ("stranger", strangers.carry_out, strangers.FORGERIES),
+        ("stranger-afterwards", strangers.afterwards, strangers.AFTERWARDS),
+    ):
+        found += [Case(f"{name}/{kind}", lambda kind=kind, work=work: work(place, kind)) for kind in kinds]
+    return found
 
 
 def _faults(place: Place, *, long: bool) -> list[Case]:
