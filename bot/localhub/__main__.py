@@ -40,6 +40,12 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--rate-limit", action="append", default=[], metavar="BUCKET=COUNT/SECONDS", help="such as api=500/300"
     )
+    command.add_argument(
+        "--plain-downloads", action="store_true", help="give large files by plain HTTP only, never through Xet"
+    )
+    command.add_argument(
+        "--webhook-host", action="append", default=[], metavar="HOST", help="let webhooks call this host too"
+    )
     command.add_argument("--jobs", action="store_true", help="let users have commands run on this machine (Jobs)")
     return command
 
@@ -67,6 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
         log=given.log,
         fast_clock=given.fast_clock,
         run_jobs=given.jobs,
+        plain_downloads=given.plain_downloads,
+        webhook_hosts=tuple(given.webhook_host),
         rate_limits=tuple(given.rate_limit),
     )
     if given.stop_with_stdin:

@@ -35,9 +35,9 @@ def _event(event: Record) -> Record:
     """Return an event as the API shows it: a comment also comes as HTML, which is only escaped text here."""
     if event["type"] != "comment":
         return event
-    latest = event["data"]["latest"]
-    shown = {**latest, "html": f"<p>{html.escape(latest['raw'])}</p>", "author": event["author"]}
-    return {**event, "data": {**event["data"], "latest": shown, "history": [shown]}}
+    said = [*event["data"].get("history", []), event["data"]["latest"]]
+    shown = [{**one, "html": f"<p>{html.escape(one['raw'])}</p>", "author": event["author"]} for one in said]
+    return {**event, "data": {**event["data"], "latest": shown[-1], "history": shown}}
 
 
 def _details(call: Call, repository: Repository, record: Record) -> dict[str, Any]:
@@ -148,6 +148,27 @@ def comment(call: Call) -> Response:
     user = call.writer()
     text = call.json_object().get("comment")
     return json_answer({"newMessage": _event(add_comment(call, call.repository(), user, _number(call), text))})
+
+
+def edit_comment(call: Call) -> Response:
+    """``POST .../discussions/{n}/comment/{id}/edit``; its author only."""
+    user, repository, number = call.writer(), call.repository(), _number(call)
+    text = call.json_object().get("content")
+    return _updated(
+        call, repository, discussions.edit_comment(repository, number, call["id"], text, user.person, call.when())
+    )
+
+
+def hide_comment(call: Call) -> Response:
+    """``POST .../discussions/{n}/comment/{id}/hide``; members, and who opened the discussion."""
+    repository, user, number = _moderated(call)
+    return _updated(call, repository, discussions.hide_comment(repository, number, call["id"], user.person))
+
+
+def _updated(call: Call, repository: Repository, comment: Record) -> Response:
+    record = discussions.load(repository, _number(call))
+    call.events.append(discussion_event(call, repository, record, "update", comment))
+    return json_answer({"updatedComment": _event(comment)})
 
 
 def status(call: Call) -> Response:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from bot.localhub import discussions, lfs
+from bot.localhub import discussions, lfs, xet, xet_downloads
 from bot.localhub.clock import iso
 from bot.localhub.commits import LINE_LIMIT, apply_plan, preupload, read_plan
 from bot.localhub.errors import HubError, bad_request, entry_not_found, revision_not_found
@@ -37,7 +37,7 @@ def tree(call: Call) -> Response:
     page = entries[start : start + limit]
     more = start + limit < len(entries)
     headers = next_link(call, {"cursor": str(start + limit), "commit": commit}) if more else {}
-    return json_answer(_described(repository, commit, page, expand), headers=headers)
+    return json_answer(_described(call, repository, commit, page, expand), headers=headers)
 
 
 def paths_info(call: Call) -> Response:
@@ -53,10 +53,12 @@ def paths_info(call: Call) -> Response:
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         raise bad_request("paths is a list of strings")
     found = [repository.entry(commit, path.strip("/")) for path in paths]
-    return json_answer(_described(repository, commit, [entry for entry in found if entry], expand))
+    return json_answer(_described(call, repository, commit, [entry for entry in found if entry], expand))
 
 
-def _described(repository: Repository, commit: str, entries: list[Entry], expand: bool) -> list[dict[str, Any]]:
+def _described(
+    call: Call, repository: Repository, commit: str, entries: list[Entry], expand: bool
+) -> list[dict[str, Any]]:
     last = repository.last_commits(commit, [entry.path for entry in entries]) if expand else {}
     answers = []
     for entry in entries:
@@ -69,6 +71,8 @@ def _described(repository: Repository, commit: str, entries: list[Entry], expand
         if entry.pointer:
             size = len(entry.pointer.encode())
             answer["lfs"] = {"oid": entry.pointer.sha256, "size": entry.size, "pointerSize": size}
+            if name := xet_downloads.offered_hash(call, repository, entry.pointer.sha256):
+                answer["xetHash"] = name
         if expand:
             newest = last[entry.path]
             title = newest.message.partition("\n")[0]
@@ -251,6 +255,8 @@ def lfs_duplicate(call: Call) -> Response:
     if not call.store.is_member(user, target.namespace):
         raise HubError(403, f"{user.name} has no write access to {target.web_path}")
     failed = [item for item in body.get("files", []) if not lfs.share(source, target, str(item.get("sha256")))]
+    for item in body.get("files", []):
+        xet.share(source, target, str(item.get("sha256")))
     return json_answer({"success": not failed, "failed": failed})
 
 
@@ -269,6 +275,7 @@ def resolve(call: Call) -> Response:
     if not path.is_file():
         raise HubError(500, f"The large file {entry.pointer.sha256} is missing from the store")
     headers |= {"X-Linked-Size": str(entry.size), "X-Linked-ETag": f'"{entry.etag}"'}
+    headers |= xet_downloads.download_headers(call, repository, commit_id, entry.pointer.sha256)
     return content_answer(call, path, entry.size, headers)
 
 

@@ -45,7 +45,10 @@ def whoami(call: Call) -> Response:
     if call.user is None:
         raise HubError(401, "Invalid credentials: no token was sent")
     token = {"displayName": "embedded", "role": call.user.role}
-    organisations = [{"type": "org", "name": name, "roleInOrg": "write"} for name in call.store.organisations()]
+    organisations = [
+        {"type": "org", "name": name, "fullname": name, "isEnterprise": False, "roleInOrg": "write"}
+        for name in call.store.organisations()
+    ]
     return json_answer(
         {
             "type": "user",
@@ -97,11 +100,11 @@ def create_repo(call: Call) -> Response:
     except HubError as error:
         if error.status == 409:
             repository = call.store.repository(kind, repo_id)
-            error.extra |= {"url": f"{call.base}/{repository.web_path}", "name": repo_id}
+            error.extra |= {"url": f"{call.base}/{repository.web_path}", "name": repository.repo_id}
         raise
     identity = repository.settings["id"]
     call.events.append(event(call, repository, "create", "repo"))
-    return json_answer({"url": f"{call.base}/{repository.web_path}", "name": repo_id, "id": identity})
+    return json_answer({"url": f"{call.base}/{repository.web_path}", "name": repository.repo_id, "id": identity})
 
 
 def delete_repo(call: Call) -> Response:
@@ -356,7 +359,7 @@ def create_branch(call: Call) -> Response:
     start = call.json_object().get("startingPoint")
     with repository.writing():
         if repository.reference(name):
-            raise HubError(409, f"Reference already exists: {name}")
+            raise HubError(409, f"Reference {name} already exists")
         commit = repository.resolve(str(start) if start else "main")
         _move(repository, {name: commit})
     call.events.append(content_event(call, repository, name, None, commit))
@@ -372,7 +375,7 @@ def delete_branch(call: Call) -> Response:
         if old is None:
             raise revision_not_found(call["branch"])
         if name == MAIN:
-            raise HubError(403, "The branch main cannot be deleted")
+            raise HubError(403, f"Cannot delete {name}")
         repository.transact({name: None})
     call.events.append(content_event(call, repository, name, old, None))
     return json_answer({})
@@ -383,12 +386,12 @@ def create_tag(call: Call) -> Response:
     repository, user = call.writable()
     body = call.json_object()
     name, message = body.get("tag"), body.get("message")
-    full = f"refs/tags/{check_reference_name(str(name))}"
     when = call.when()
     with repository.writing():
-        if repository.reference(full):
-            raise HubError(409, f"Tag already exists: {name}")
         target = repository.resolve(call["rev"])
+        full = f"refs/tags/{check_reference_name(str(name))}"
+        if repository.reference(full):
+            raise HubError(409, f"Reference {full} already exists")
         if message:
             person = user.person
             tagger = pygit2.Signature(person.name, person.email, int(when.timestamp()), 0, "utf-8")

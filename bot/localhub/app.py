@@ -15,7 +15,19 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bot.localhub import VERSION, api_discussions, api_files, api_repos, git_http, jobs, pages, webhooks, xet
+from bot.localhub import (
+    VERSION,
+    api_access,
+    api_discussions,
+    api_files,
+    api_repos,
+    git_http,
+    jobs,
+    pages,
+    webhooks,
+    xet,
+    xet_downloads,
+)
 from bot.localhub.errors import HubError, repo_not_found
 from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
 from bot.localhub.jobs import Jobs
@@ -88,7 +100,18 @@ def routes() -> list[Route]:
         *_discussion_routes(),
         *_xet_routes(),
     ]
-    return [*api, *_file_routes(), *_page_routes()]
+    return [*api, *_bare_name_routes(), *_file_routes(), *_page_routes()]
+
+
+def _bare_name_routes() -> list[Route]:
+    """Return the routes of repositories without a namespace, after those of names with one."""
+    repo = "/api/{kind}/{name}"
+    return [
+        Route("GET", repo, no_namespace),
+        *(Route("GET", f"{repo}/{what}/{{rev}}", no_namespace) for what in ("revision", "commits", "tree")),
+        Route("POST", f"{repo}/preupload/{{rev}}", no_namespace),
+        Route("DELETE", f"{repo}/like", no_namespace),
+    ]
 
 
 def _general_routes() -> list[Route]:
@@ -104,8 +127,6 @@ def _general_routes() -> list[Route]:
         Route("DELETE", "/api/repos/delete", api_repos.delete_repo),
         Route("POST", "/api/repos/move", api_repos.move_repo),
         Route("GET", "/api/{kind}", api_repos.list_repos),
-        Route("GET", "/api/{kind}/{name}", no_namespace),
-        Route("GET", "/api/{kind}/{name}/revision/{rev}", no_namespace),
         Route("GET", "/{name}/resolve/{rev}/{path*}", no_namespace),
     ]
 
@@ -155,6 +176,9 @@ def _repo_routes() -> list[Route]:
         Route("POST", f"{repo}/preupload/{{rev}}", api_files.preupload_files),
         Route("POST", f"{repo}/commit/{{rev}}", api_files.commit, LARGE_BODY),
         Route("POST", f"{repo}/lfs-files/duplicate", api_files.lfs_duplicate),
+        Route("POST", f"{repo}/user-access-request/handle", api_access.handle),
+        Route("POST", f"{repo}/user-access-request/grant", api_access.grant),
+        Route("GET", f"{repo}/user-access-request/{{status}}", api_access.listing),
     ]
 
 
@@ -165,6 +189,8 @@ def _discussion_routes() -> list[Route]:
         Route("POST", base, api_discussions.create),
         Route("GET", f"{base}/{{num}}", api_discussions.details),
         Route("POST", f"{base}/{{num}}/comment", api_discussions.comment),
+        Route("POST", f"{base}/{{num}}/comment/{{id}}/edit", api_discussions.edit_comment),
+        Route("POST", f"{base}/{{num}}/comment/{{id}}/hide", api_discussions.hide_comment),
         Route("POST", f"{base}/{{num}}/status", api_discussions.status),
         Route("POST", f"{base}/{{num}}/title", api_discussions.title),
         Route("POST", f"{base}/{{num}}/merge", api_discussions.merge),
@@ -173,9 +199,13 @@ def _discussion_routes() -> list[Route]:
 
 def _xet_routes() -> list[Route]:
     cas = "/cas/{instance}"
-    route = "/api/{kind}/{ns}/{name}/xet-write-token"
+    repo = "/api/{kind}/{ns}/{name}"
     return [
-        Route("GET", f"{route}/{{rev}}", xet.write_token),
+        Route("GET", f"{repo}/xet-write-token/{{rev}}", xet.write_token),
+        Route("GET", f"{repo}/xet-read-token/{{rev}}", xet_downloads.read_token),
+        Route("GET", f"{cas}/v1/reconstructions/{{hash}}", xet_downloads.reconstruction, own_token=True),
+        Route("GET", f"{cas}/v2/reconstructions/{{hash}}", xet_downloads.reconstruction_by_link, own_token=True),
+        Route("GET", f"{cas}/xorbs/{{hash}}", xet_downloads.get_xorb, own_token=True),
         Route("GET", f"{cas}/v1/chunks/{{prefix}}/{{hash}}", xet.no_chunk, own_token=True),
         Route("POST", f"{cas}/v1/xorb-grants/{{prefix}}/{{hash}}", xet.no_grant, own_token=True),
         Route("POST", f"{cas}/v1/xorbs/{{prefix}}/{{hash}}", xet.put_xorb, xet.XORB_LIMIT, own_token=True),

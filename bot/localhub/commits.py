@@ -38,7 +38,7 @@ class Plan:
         description: The rest of the message.
         parent: Commit that the client believes to be the head, or empty.
         changes: Files to write, by path.
-        removed_files: Paths that must exist and go.
+        removed_files: Paths that must exist and go; that of a folder stands for all that is in it.
         removed_folders: Folders that must exist and go.
         large: Paths in ``changes`` that are large files.
     """
@@ -163,8 +163,10 @@ def apply_plan(repository: Repository, plan: Plan, parent: str, author: Person, 
         changes.update((entry.path, None) for entry in inside)
     for path in plan.removed_files:
         found = repository.entry(parent, path)
-        if found is None or found.is_folder:
+        if found is None:
             raise HubError(404, f"A file with this name doesn't exist: {path}", code="EntryNotFound")
+        if found.is_folder:
+            changes.update((each.path, None) for each in repository.walk(parent, path) if not each.is_folder)
         changes[path] = None
     changes.update(plan.changes)
     try:

@@ -172,6 +172,51 @@ def add_comment(repository: Repository, number: int, text: object, author: Perso
     return event
 
 
+def edit_comment(
+    repository: Repository, number: int, identity: str, text: object, author: Person, when: datetime
+) -> Record:
+    """Change the text of a comment and return its event; what it said before stays in its history.
+
+    Raises:
+        HubError: 403 for another author than the comment's, 404 if there is no such comment.
+    """
+    if not isinstance(text, str) or not text.strip() or len(text) > 65536:
+        raise bad_request("A comment has between 1 and 65536 characters")
+    with repository.writing():
+        record = load(repository, number)
+        event = _comment(record, identity)
+        if event["author"]["name"] != author.name:
+            raise HubError(403, f"The comment is by {event['author']['name']}, who alone may edit it")
+        data = event["data"]
+        data["history"] = [*data.get("history", []), data["latest"]]
+        data |= {"edited": True, "latest": {"raw": text, "updatedAt": iso(when)}, "numEdits": len(data["history"])}
+        repository.transact({}, {_file(record): record})
+    return event
+
+
+def hide_comment(repository: Repository, number: int, identity: str, author: Person) -> Record:
+    """Take a comment out of sight for good, its history with it, and return its event.
+
+    Raises:
+        HubError: 404 if there is no such comment.
+    """
+    with repository.writing():
+        record = load(repository, number)
+        event = _comment(record, identity)
+        latest = {"raw": "This comment has been hidden", "updatedAt": event["data"]["latest"]["updatedAt"]}
+        event["data"] |= {"hidden": True, "hiddenBy": author.name, "latest": latest, "history": []}
+        repository.transact({}, {_file(record): record})
+    return event
+
+
+def _comment(record: Record, identity: str) -> Record:
+    for event in record["events"]:
+        if event["type"] == "comment" and event["id"] == identity and not event["data"]["hidden"]:
+            found: Record = event
+            return found
+    raise HubError(404, f"Discussion {record['num']} has no comment {identity}")
+
+
 def set_title(repository: Repository, number: int, title: object, author: Person, when: datetime) -> Record:
     """Change the title and return the event."""
     with repository.writing():

@@ -34,7 +34,8 @@ class HubError(Exception):
 
 def repo_not_found(repo_id: str) -> HubError:
     """Return the refusal for a repository that does not exist, or that the caller may not know of."""
-    return HubError(404, f"Repository not found: {repo_id}", code="RepoNotFound")
+    # The client leaves out a message that its own text holds already, which is this one.
+    return HubError(404, "Repository not found", code="RepoNotFound", extra={"repository": repo_id})
 
 
 def revision_not_found(revision: str) -> HubError:

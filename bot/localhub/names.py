@@ -60,9 +60,12 @@ def check_path(path: str) -> str:
     Raises:
         HubError: 400 otherwise.
     """
+    if {".", ".."} & set(re.split(r"[/\\]", path)):
+        # A backslash is an ordinary character to git, and separates folders on some of the clients.
+        raise HubError(422, f"Invalid path in repository, it must not be relative: {path!r}")
     segments = path.split("/")
     for segment in segments:
-        if segment in ("", ".", "..") or segment.lower() == ".git" or len(segment.encode()) > 255:
+        if segment == "" or segment.lower() == ".git" or len(segment.encode()) > 255:
             raise bad_request(f"Invalid path in repository: {path!r}")
         if any(ord(character) < 32 or ord(character) == 127 for character in segment):
             raise bad_request(f"Invalid path in repository: {path!r}")

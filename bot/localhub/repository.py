@@ -448,7 +448,8 @@ class Repository:
         """
         head = self.reference(reference) or ""
         if not expected or not head.startswith(expected.lower()):
-            raise HubError(412, "A commit has happened since. Please refresh and try again.", extra={"head": head})
+            message = "The branch was updated since you opened this page. Please refresh and try again."
+            raise HubError(412, message, extra={"head": head})
 
     # ---------------------------------------------------------------------------------------------- large files
 

@@ -36,6 +36,8 @@ class Settings:
         log: Whether to log requests on stderr.
         fast_clock: Whether every write gets a second of its own.
         run_jobs: Whether users may have commands run on this machine.
+        plain_downloads: Whether large files are downloaded by plain HTTP only, never through Xet.
+        webhook_hosts: Host names, beside loopback's, that webhooks may call.
         rate_limits: Each ``BUCKET=COUNT/SECONDS``.
     """
 
@@ -47,6 +49,8 @@ class Settings:
     log: bool = False
     fast_clock: bool = False
     run_jobs: bool = False
+    plain_downloads: bool = False
+    webhook_hosts: tuple[str, ...] = ()
     rate_limits: tuple[str, ...] = ()
 
 
@@ -99,7 +103,13 @@ def serve(settings: Settings) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if settings.log else logging.ERROR)
     limiter = Limiter(dict(parse(text) for text in settings.rate_limits))
     bound = listen(settings.host, settings.port)
-    store = Store(settings.folder, Clock(settings.fast_clock), settings.users)
+    store = Store(
+        settings.folder,
+        Clock(settings.fast_clock),
+        settings.users,
+        xet_downloads=not settings.plain_downloads,
+        webhook_hosts=settings.webhook_hosts,
+    )
     port = bound.getsockname()[1]
     name = f"[{settings.host.strip('[]')}]" if ":" in settings.host else settings.host
     ready = {

@@ -58,12 +58,24 @@ class Store:
         folder: Created if need be.
         clock: Tells the date of writes.
         users: Further users, each ``name`` or ``name:read``; their tokens are generated at first use.
+        xet_downloads: Whether large files that came through Xet are offered for download through Xet.
+        webhook_hosts: Host names, beside loopback's, that webhooks may call.
 
     Raises:
         HubError: 503 if another process has the folder open.
     """
 
-    def __init__(self, folder: Path, clock: Clock | None = None, users: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        clock: Clock | None = None,
+        users: tuple[str, ...] = (),
+        *,
+        xet_downloads: bool = True,
+        webhook_hosts: tuple[str, ...] = (),
+    ) -> None:
+        self.xet_downloads = xet_downloads
+        self.webhook_hosts = webhook_hosts
         self.folder = folder.resolve()
         self.clock = clock or Clock()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,14 +169,17 @@ class Store:
 
     def is_member(self, user: User | None, namespace: str) -> bool:
         """Tell whether a user belongs to a namespace: it is his own, or an organisation."""
-        return user is not None and (namespace == user.name or namespace not in self._tokens)
+        if user is None:
+            return False
+        owner = namespace.casefold()
+        return owner == user.name.casefold() or owner not in {name.casefold() for name in self._tokens}
 
     # ---------------------------------------------------------------------------------------------- repositories
 
     def lock(self, kind: str, repo_id: str) -> threading.RLock:
         """Return the lock that writers of a repository hold."""
         with self._guard:
-            return self._locks.setdefault((kind, repo_id), threading.RLock())
+            return self._locks.setdefault((kind, repo_id.casefold()), threading.RLock())
 
     def path(self, kind: str, repo_id: str) -> Path:
         """Return where a repository is, or would be.
@@ -178,7 +193,20 @@ class Store:
 
     def exists(self, kind: str, repo_id: str) -> bool:
         """Tell whether there is such a repository."""
-        return self.path(kind, repo_id).is_dir()
+        return self.path(kind, self.spelling(kind, repo_id)).is_dir()
+
+    def spelling(self, kind: str, repo_id: str) -> str:
+        """Return a repository's name in the upper and lower case in which it, or its namespace, exists already.
+
+        As on the Hub, names that differ in nothing else name one repository.
+        """
+        path = self.path(kind, repo_id)
+        if path.is_dir():
+            return repo_id
+        kept = self.folder / "repos" / kind
+        namespace = _same_name([*self._tokens, *_names_in(kept)], path.parent.name)
+        name = _same_name(_names_in(kept / namespace), path.name)
+        return f"{namespace}/{name.removesuffix('.git')}"
 
     def repository(self, kind: str, repo_id: str) -> Repository:
         """Open a repository.
@@ -187,8 +215,8 @@ class Store:
             HubError: 404 RepoNotFound.
         """
         try:
-            folder = self.path(kind, repo_id)
-            return Repository(folder, kind, repo_id, self.lock(kind, repo_id))
+            repo_id = self.spelling(kind, repo_id)
+            return Repository(self.path(kind, repo_id), kind, repo_id, self.lock(kind, repo_id))
         except (HubError, pygit2.GitError):
             raise repo_not_found(web_path(kind, repo_id)) from None
 
@@ -204,8 +232,9 @@ class Store:
         Raises:
             HubError: 400 for a bad name, 409 if it exists.
         """
-        target = self.path(kind, repo_id)
         with self.lock(kind, repo_id):
+            repo_id = self.spelling(kind, repo_id)
+            target = self.path(kind, repo_id)
             if target.exists():
                 raise HubError(409, "You already created this repository")
             building = self.scratch / secrets.token_hex(8)
@@ -228,8 +257,9 @@ class Store:
         """Delete a repository; it is gone at once and whole."""
         with self.lock(kind, repo_id):
             grave = self.scratch / secrets.token_hex(8)
-            self.repository(kind, repo_id).folder.rename(grave)
-            durable.sync_folder(self.path(kind, repo_id).parent)
+            folder = self.repository(kind, repo_id).folder
+            folder.rename(grave)
+            durable.sync_folder(folder.parent)
         shutil.rmtree(grave, ignore_errors=True)
 
     def move(self, kind: str, repo_id: str, new_id: str) -> None:
@@ -238,12 +268,12 @@ class Store:
         Raises:
             HubError: 400 for a bad name, 404 RepoNotFound, 409 if the new name is taken.
         """
-        target = self.path(kind, new_id)
+        target = self.path(kind, self.spelling(kind, new_id))
         first, second = sorted((repo_id, new_id))
         with self.lock(kind, first), self.lock(kind, second):
             source = self.repository(kind, repo_id).folder
             if target.exists():
-                raise HubError(409, f"{new_id} exists already")
+                raise HubError(409, f"A {KINDS[kind]} repository called {new_id} already exists")
             target.parent.mkdir(parents=True, exist_ok=True)
             source.rename(target)
             durable.sync_folder(target.parent)
@@ -253,6 +283,18 @@ class Store:
         """Return the namespaces that are no user's."""
         found = {repository.namespace for repository in self.repositories()}
         return sorted(found - set(self._tokens))
+
+
+def _names_in(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+
+
+def _same_name(names: list[str], wanted: str) -> str:
+    """Return the name that is the wanted one but for upper and lower case, or the wanted one if there is none."""
+    return next((name for name in names if name.casefold() == wanted.casefold()), wanted)
 
 
 def default_attributes() -> bytes:

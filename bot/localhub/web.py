@@ -21,8 +21,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from bot.localhub import clock
-from bot.localhub.errors import HubError, bad_request
+from bot.localhub import access, clock
+from bot.localhub.errors import HubError, bad_request, repo_not_found
 from bot.localhub.faults import Faults
 from bot.localhub.lfs import Signer
 from bot.localhub.repository import Repository
@@ -194,7 +194,7 @@ class Call:
         """
         repository = self.store.repository(self.kind, self.repo_id)
         if repository.settings.get("private") and not self.store.is_member(self.user, repository.namespace):
-            raise HubError(404, f"Repository not found: {repository.web_path}", code="RepoNotFound")
+            raise repo_not_found(repository.web_path)
         return repository
 
     def readable(self) -> Repository:
@@ -204,7 +204,8 @@ class Call:
             HubError: 404 RepoNotFound, or 401 or 403 GatedRepo.
         """
         repository = self.repository()
-        if repository.settings.get("gated") and not self.store.is_member(self.user, repository.namespace):
+        member = self.store.is_member(self.user, repository.namespace)
+        if repository.settings.get("gated") and not member and not access.is_granted(repository, self.user):
             status = 401 if self.user is None else 403
             raise HubError(status, f"Access to {repository.web_path} is restricted", code="GatedRepo")
         return repository

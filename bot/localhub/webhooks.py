@@ -1,4 +1,4 @@
-"""Webhooks: who is told of what, and the telling. Only loopback is told: nothing here leaves the machine.
+"""Webhooks: who is told of what, and the telling. Only loopback is told, and hosts named when the Hub was started.
 
 Payloads are those of version 3, https://huggingface.co/docs/hub/webhooks. They are made when the thing happens, and
 sent by a thread of their own, in order.
@@ -122,7 +122,7 @@ def discussion_event(
         "id": comment["id"],
         "author": {"id": comment["author"]["name"]},
         "content": comment["data"]["latest"]["raw"],
-        "hidden": False,
+        "hidden": comment["data"]["hidden"],
         "url": {"web": f"{page}#{comment['id']}"},
     }
     return event(call, repository, action, "discussion.comment", discussion=described, comment=told)
@@ -209,17 +209,24 @@ class Webhooks:
                 time.sleep(0.5 * 2**attempt)
 
 
-def check_url(url: Any) -> str:
+def check_url(url: Any, hosts: tuple[str, ...] = ()) -> str:
     """Return an address that webhooks may be sent to.
 
+    Args:
+        url: What the client asks for.
+        hosts: Names, beside loopback's, that may be called.
+
     Raises:
-        HubError: 400 unless it is plain HTTP on loopback.
+        HubError: 400 for any other.
     """
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-        good = parts.scheme == "http" and loopback and (parts.port or 80) > 0 and parts.username is None
+        if host in hosts:
+            known = parts.scheme in ("http", "https")
+        else:
+            known = parts.scheme == "http" and (host == "localhost" or ipaddress.ip_address(host).is_loopback)
+        good = known and parts.port != 0 and parts.username is None
     except (ValueError, TypeError, AttributeError):
         good = False
     if not good:
@@ -234,7 +241,8 @@ def post(url: str, secret: str, body: bytes) -> int:
         OSError: No answer came.
     """
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=_TIMEOUT)
+    scheme = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = scheme(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     headers = {"Content-Type": "application/json", "User-Agent": "embedded-hub"}
     if secret:
         headers["X-Webhook-Secret"] = secret
@@ -254,13 +262,14 @@ def _shown(identity: str, hook: Payload) -> Payload:
     return {"id": identity, **{key: value for key, value in hook.items() if key != "owner"}}
 
 
-def _changes(body: Payload) -> Payload:
+def _changes(call: Call) -> Payload:
     """Return the checked fields of a webhook that a request sets."""
+    body = call.json_object()
     changes: Payload = {}
     if body.get("jobSourceId") is not None:
         raise bad_request("The embedded Hub's webhooks call an address; they run no Jobs")
     if "url" in body:
-        changes["url"] = check_url(body["url"])
+        changes["url"] = check_url(body["url"], call.store.webhook_hosts)
     if "domains" in body:
         if not isinstance(body["domains"], list) or not set(body["domains"]) <= set(DOMAINS):
             raise bad_request(f"domains is a list of {' and '.join(DOMAINS)}")
@@ -294,7 +303,7 @@ def list_hooks(call: Call) -> Response:
 def create_hook(call: Call) -> Response:
     """``POST /api/settings/webhooks``."""
     user = call.writer()
-    changes = _changes(call.json_object())
+    changes = _changes(call)
     if "url" not in changes or "watched" not in changes:
         raise bad_request("A webhook needs url and watched")
     identity = secrets.token_hex(12)
@@ -310,7 +319,7 @@ def get_hook(call: Call) -> Response:
 
 def update_hook(call: Call) -> Response:
     """``POST /api/settings/webhooks/{id}``; as on the Hub, an empty ``watched`` empties the list."""
-    hook = {**call.webhooks.owned(call.writer(), call["id"]), **_changes(call.json_object())}
+    hook = {**call.webhooks.owned(call.writer(), call["id"]), **_changes(call)}
     call.webhooks.put(call["id"], hook)
     return json_answer({"webhook": _shown(call["id"], hook)})
 

@@ -1,9 +1,10 @@
-"""The least that a Xet storage server has to do, so that the stock client uploads without any setting.
+"""The least that a Xet storage server has to do, so that the stock client moves files without any setting.
 
 A client cuts files into chunks, packs chunks into xorbs, and describes files by the chunks that make them in a shard.
 Here xorbs are kept as they come; each file that a shard describes is put together at once, checked against its sha256,
-and kept as a large file like any other. Downloads are plain HTTP. The formats are those of
-https://huggingface.co/docs/xet (xorb, shard, api).
+and kept as a large file like any other. Its description is kept too: it tells a client that downloads through Xet from
+which parts of which xorbs to put the file together. What came through Git LFS has none, and is downloaded by plain
+HTTP. The formats are those of https://huggingface.co/docs/xet (xorb, shard, api).
 
 hf_xet remembers for each storage address what it has sent there. The address therefore carries this Hub's own name,
 lest a new Hub at an old address be told to use what it never got.
@@ -11,10 +12,12 @@ lest a new Hub at an old address be told to use what it never got.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import re
+import secrets
 import struct
 import time
 from collections.abc import Iterator
@@ -31,7 +34,8 @@ from bot.localhub.web import Call, json_answer
 
 XORB_LIMIT = 96 * 1024 * 1024
 SHARD_LIMIT = 256 * 1024 * 1024
-_TOKEN_LIFE = 3600
+TOKEN_LIFE = 3600
+CHUNK_HEAD = 8
 _MAXIMUM_CHUNK = 16 * 1024 * 1024
 _HEADER = struct.Struct("<32sQQ")
 _FILE = struct.Struct("<32sII8x")
@@ -69,16 +73,16 @@ def read_chunks(file: IO[bytes]) -> list[Chunk]:
     size = file.seek(0, os.SEEK_END)
     chunks: list[Chunk] = []
     position = 0
-    while position + 8 <= size:
+    while position + CHUNK_HEAD <= size:
         file.seek(position)
-        head = file.read(8)
+        head = file.read(CHUNK_HEAD)
         if chunks and head.startswith(b"XETBLOB"):
             break
         packed, length = int.from_bytes(head[1:4], "little"), int.from_bytes(head[5:8], "little")
-        if head[0] != 0 or head[4] > 2 or not 0 < length <= _MAXIMUM_CHUNK or position + 8 + packed > size:
+        if head[0] != 0 or head[4] > 2 or not 0 < length <= _MAXIMUM_CHUNK or position + CHUNK_HEAD + packed > size:
             raise bad_request("The xorb is malformed")
-        chunks.append(Chunk(position + 8, packed, head[4], length))
-        position += 8 + packed
+        chunks.append(Chunk(position + CHUNK_HEAD, packed, head[4], length))
+        position += CHUNK_HEAD + packed
     if not chunks:
         raise bad_request("The xorb is empty")
     return chunks
@@ -144,8 +148,9 @@ class Term:
 
 @dataclass(frozen=True)
 class FileInfo:
-    """A file of a shard: its sha256 and the terms that make it."""
+    """A file of a shard: its Xet hash, its sha256, and the terms that make it."""
 
+    name: str
     sha256: str
     terms: tuple[Term, ...]
 
@@ -188,7 +193,7 @@ def _read_files(content: bytes) -> Iterator[FileInfo]:
             raise bad_request("A file of the shard has no sha256")
         (sha,) = _SHA.unpack_from(content, position)
         position += _SHA.size
-        yield FileInfo(hash_text(sha), tuple(terms))
+        yield FileInfo(hash_text(name), hash_text(sha), tuple(terms))
 
 
 class Xorbs:
@@ -220,8 +225,8 @@ class Xorbs:
         durable.write_bytes(path, content.read())
         return new
 
-    def pieces(self, term: Term) -> Iterator[bytes]:
-        """Yield the plain chunks of a term.
+    def chunks(self, term: Term) -> tuple[Chunk, ...]:
+        """Return the chunks of a term.
 
         Raises:
             HubError: 400 if the xorb is unknown or shorter.
@@ -233,8 +238,17 @@ class Xorbs:
             raise bad_request(f"The xorb {term.xorb} was never sent") from None
         if not term.first <= term.end <= len(chunks):
             raise bad_request(f"The xorb {term.xorb} has {len(chunks)} chunks")
-        with path.open("rb") as file:
-            for chunk in chunks[term.first : term.end]:
+        return chunks[term.first : term.end]
+
+    def pieces(self, term: Term) -> Iterator[bytes]:
+        """Yield the plain chunks of a term.
+
+        Raises:
+            HubError: 400 if the xorb is unknown or shorter.
+        """
+        chunks = self.chunks(term)
+        with self.path(term.xorb).open("rb") as file:
+            for chunk in chunks:
                 file.seek(chunk.offset)
                 yield unpack(file.read(chunk.packed), chunk.scheme, chunk.length)
 
@@ -254,6 +268,60 @@ class Xorbs:
             receiver.finish()
         finally:
             receiver.discard()
+        remember(repository, info)
+
+
+# ------------------------------------------------------------------------------------------------------ descriptions
+#
+# Descriptions are written without waiting for the disk: one that a power cut took only means a plain download.
+
+
+def _by_sha256(repository: Repository, sha256: str) -> Path:
+    return repository.folder / "lfs" / "xet" / "sha256" / sha256[:2] / sha256
+
+
+def _by_name(repository: Repository, name: str) -> Path:
+    return repository.folder / "lfs" / "xet" / "files" / name[:2] / name
+
+
+def remember(repository: Repository, info: FileInfo) -> None:
+    """Keep the description of a file whose content was checked."""
+    description = {"sha256": info.sha256, "terms": [dataclasses.astuple(term) for term in info.terms]}
+    for path, text in (
+        (_by_name(repository, info.name), json.dumps(description)),
+        (_by_sha256(repository, info.sha256), info.name),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = repository.folder / "lfs" / "incoming" / secrets.token_hex(8)
+        temporary.write_text(text)
+        temporary.replace(path)
+
+
+def described(repository: Repository, name: str) -> FileInfo | None:
+    """Return the file of a repository that has this Xet hash, or None."""
+    if not re.fullmatch(r"[0-9a-f]{64}", name):
+        return None
+    try:
+        value = json.loads(_by_name(repository, name).read_text())
+        return FileInfo(name, str(value["sha256"]), tuple(Term(*term) for term in value["terms"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def xet_hash(repository: Repository, sha256: str) -> str | None:
+    """Return the Xet hash of a large file if it can be downloaded through Xet."""
+    try:
+        name = _by_sha256(repository, sha256).read_text()
+    except OSError:
+        return None
+    return name if re.fullmatch(r"[0-9a-f]{64}", name) else None
+
+
+def share(source: Repository, target: Repository, sha256: str) -> None:
+    """Give another repository the description of a file, if there is one."""
+    info = described(source, xet_hash(source, sha256) or "")
+    if info is not None:
+        remember(target, info)
 
 
 # ------------------------------------------------------------------------------------------------------ the API
@@ -262,27 +330,43 @@ class Xorbs:
 def write_token(call: Call) -> Response:
     """``GET .../xet-write-token/{rev}``: where to send chunks, and the token that is good there for an hour."""
     call.writer()
-    repository = call.repository()
-    expiry = int(time.time()) + _TOKEN_LIFE
-    where = f"{repository.kind}/{repository.repo_id}"
-    token = f"{where}:{call.signer.sign('xet', where, life=_TOKEN_LIFE)}"
+    return give_token(call, call.repository(), "write")
+
+
+def give_token(call: Call, repository: Repository, scope: str) -> Response:
+    """Return a storage token for a repository, good to ``read`` or to ``write`` for an hour, and where to use it."""
+    expiry = int(time.time()) + TOKEN_LIFE
+    where = f"{scope}:{repository.kind}/{repository.repo_id}"
+    token = f"{where}:{call.signer.sign('xet', where, life=TOKEN_LIFE)}"
     url = f"{call.base}/cas/{call.store.instance}"
     headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(expiry)}
     return json_answer({"casUrl": url, "accessToken": token, "exp": expiry}, headers=headers)
 
 
-def _bearer_repository(call: Call) -> Repository:
-    """Return the repository for which the request's storage token was given out."""
+def bearer_repository(call: Call, *scopes: str) -> Repository:
+    """Return the repository for which the request's storage token was given out.
+
+    Raises:
+        HubError: 401 for a token that is not valid, 403 for one that is not for this.
+    """
     where, _, signature = call.header("Authorization").removeprefix("Bearer ").rpartition(":")
     try:
         call.signer.check(signature, "xet", where)
     except HubError:
         raise HubError(401, "The storage token is not valid, or not any more") from None
-    kind, _, repo_id = where.partition("/")
+    scope, _, repository = where.partition(":")
+    if scope not in (scopes or ("write",)):
+        raise HubError(403, f"A storage token to {scope} is not one for this")
+    kind, _, repo_id = repository.partition("/")
     return call.store.repository(kind, repo_id)
 
 
-def _xorbs(call: Call) -> Xorbs:
+def kept_xorbs(call: Call) -> Xorbs:
+    """Return the xorbs of this Hub.
+
+    Raises:
+        HubError: 404 if the address is another Hub's.
+    """
     if call["instance"] != call.store.instance:
         raise HubError(404, "This is another Hub")
     return Xorbs(call.store.folder / "xorbs")
@@ -290,25 +374,25 @@ def _xorbs(call: Call) -> Xorbs:
 
 def no_chunk(call: Call) -> Response:
     """``GET /v1/chunks/...``: no chunk is known to be here already."""
-    _bearer_repository(call)
+    bearer_repository(call)
     raise HubError(404, "The chunk is not tracked")
 
 
 def no_grant(call: Call) -> Response:
     """``POST /v1/xorb-grants/...``: xorbs are posted here, nowhere else."""
-    _bearer_repository(call)
+    bearer_repository(call)
     raise HubError(404, "There are no grants here")
 
 
 def put_xorb(call: Call) -> Response:
     """``POST /v1/xorbs/default/{hash}``."""
-    _bearer_repository(call)
-    return json_answer({"was_inserted": _xorbs(call).put(call["hash"], call.body)})
+    bearer_repository(call)
+    return json_answer({"was_inserted": kept_xorbs(call).put(call["hash"], call.body)})
 
 
 def _register(call: Call) -> None:
-    repository = _bearer_repository(call)
-    xorbs = _xorbs(call)
+    repository = bearer_repository(call)
+    xorbs = kept_xorbs(call)
     for info in read_shard(call.body.read()):
         xorbs.rebuild(repository, info)
 
