@@ -6,7 +6,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?= demo
+# Two workers suit two cores; the tests of one file stay together.
 PYTEST_ARGS ?=
+JOBS ?= 2
 
 .PHONY: demo test lint clean
 
@@ -14,7 +16,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python -m tools.demo --dir $(DEMO)
 
 test: $(VENV)/.test lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before anything imports the client library: it reads these at import.
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -14,6 +15,10 @@ os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 os.environ["HF_HUB_DISABLE_IMPLICIT_TOKEN"] = "1"
 for _name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "BOT_HUB_TOKEN", "BOT_HUB_ENDPOINT"):
     os.environ.pop(_name, None)
+
+# A law holds or does not; how long one example takes says only how busy the machine is.
+settings.register_profile("laws", deadline=None, print_blob=True)
+settings.load_profile("laws")
 
 ALLOWED_SKIPS = ("needs a GPU",)
 """Reasons that no ordinary machine can do anything about."""
