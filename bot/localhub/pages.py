@@ -33,6 +33,7 @@ POLICY = (
 )
 _TEXT_LIMIT = 500_000
 _HISTORY_PAGE = 50
+_WAITING_SHOWN = 5
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u0000-\u0008\u000b-\u001f\u007f]")
 
 
@@ -258,6 +259,7 @@ def repo_page(call: Call) -> Response:
         updated=iso(repository.commit(commit).commit_time),
         files=files,
         total=sum(entry.size for entry in files),
+        open_pull_requests=discussions.listing(repository, "pull_request", "open")[:_WAITING_SHOWN],
         refs=_refs(repository),
     )
 
@@ -402,6 +404,7 @@ def discussion(call: Call) -> Response:
 def _pull_request(repository: Repository, record: dict[str, Any]) -> dict[str, Any]:
     old, new = discussions.compared_commits(repository, record)
     changes, more = differences.between(repository, old, new)
+    changed = {path for change in changes for path in (change.path, change.old_path)}
     return {
         "old": old,
         "new": new,
@@ -409,6 +412,8 @@ def _pull_request(repository: Repository, record: dict[str, Any]) -> dict[str, A
         "more": more,
         "conflicts": discussions.conflicts(repository, record),
         "card": _card(repository, new, new),
+        "old_card": _card(repository, old, old) if changed & {"README.md"} else None,
+        "card_changes": bool(changed & {"README.md"}),
         "summary": {
             "files": len(changes) + more,
             "added": sum(change.added for change in changes),
