@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
 from urllib.parse import quote, urlsplit
 
 from bot.errors import BotError, HubError, StepError
@@ -43,6 +44,10 @@ class Refused(HubError):
 
 class Gated(Refused):
     """The repository's files are given only to accounts that asked for access and were accepted."""
+
+
+class Garbled(HubError):
+    """An answer that makes no sense, as after a flipped bit or from something between us and the Hub."""
 
 
 class Doubtful(HubError):
@@ -182,6 +187,23 @@ class Landed:
     number: int | None = None
 
 
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+
+def _again_if_garbled(call: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Lets a call that only reads ask once more if the answer made no sense."""
+
+    @wraps(call)
+    def patient(*arguments: Arguments.args, **more: Arguments.kwargs) -> Result:
+        try:
+            return call(*arguments, **more)
+        except Garbled:
+            return call(*arguments, **more)
+
+    return patient
+
+
 class Hub:
     """One Hub, reached with one token or with none.
 
@@ -220,9 +242,13 @@ class Hub:
             Refused: The Hub does not know the token.
         """
         if self.has_token and self._account is None:
-            with self._reading("who am I"):
-                self._account = str(self._api.whoami()["name"])
+            self._account = self._whoami()
         return self._account
+
+    @_again_if_garbled
+    def _whoami(self) -> str:
+        with self._reading("who am I"):
+            return str(self._api.whoami()["name"])
 
     def is_embedded(self) -> bool:
         """Whether this is an embedded Hub on this very machine: the only kind that takes models with random weights.
@@ -246,6 +272,7 @@ class Hub:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
+    @_again_if_garbled
     def head(self, repo: str, revision: str | None = None, *, repo_type: RepoType = "model") -> Head:
         """The commit that a revision stands for now.
 
@@ -263,6 +290,7 @@ class Hub:
             info = self._api.repo_info(repo, revision=revision, repo_type=repo_type)
         return Head(str(info.sha or ""), bool(getattr(info, "private", False)), bool(getattr(info, "gated", False)))
 
+    @_again_if_garbled
     def tree(
         self, repo: str, revision: str, folder: str = "", *, recursive: bool = True, repo_type: RepoType = "model"
     ) -> dict[str, TreeFile]:
@@ -278,6 +306,7 @@ class Hub:
             )
             return {item.path: _tree_file(item) for item in items if isinstance(item, hf.RepoFile)}
 
+    @_again_if_garbled
     def files_at(
         self, repo: str, revision: str, paths: Sequence[str], *, repo_type: RepoType = "model"
     ) -> dict[str, TreeFile]:
@@ -316,25 +345,29 @@ class Hub:
             limit: How many at most.
             repo_type: `model` or `dataset`.
         """
-        hf = library()
         url: str | None = f"/api/{repo_type}s/{repo}/commits/{quote(revision, safe='')}"
         while url is not None and limit > 0:
-            with self._reading(_where(repo, revision)):
-                response = self._get(url)
-                page = response.json()
-                rows = [
-                    Commit(
-                        str(row["id"]),
-                        str(row["title"]),
-                        f"{row['title']}\n\n{row['message']}".rstrip(),
-                        tuple(str(author["user"]) for author in row["authors"]),
-                        hf.utils.parse_datetime(row["date"]),
-                    )
-                    for row in page[:limit]
-                ]
-            yield from rows
-            limit -= len(rows)
-            url = response.links.get("next", {}).get("url")
+            page, url = self._commit_page(url, _where(repo, revision))
+            yield from page[:limit]
+            limit -= len(page)
+
+    @_again_if_garbled
+    def _commit_page(self, url: str, what: str) -> tuple[list[Commit], str | None]:
+        """One page of a history, and the address of the next."""
+        parse = library().utils.parse_datetime
+        with self._reading(what):
+            response = self._get(url)
+            page = [
+                Commit(
+                    str(row["id"]),
+                    str(row["title"]),
+                    f"{row['title']}\n\n{row['message']}".rstrip(),
+                    tuple(str(author["user"]) for author in row["authors"]),
+                    parse(row["date"]),
+                )
+                for row in response.json()
+            ]
+            return page, response.links.get("next", {}).get("url")
 
     def pull_requests(self, repo: str, *, author: str, repo_type: RepoType = "model") -> list[PullRequest]:
         """The pull requests that an account opened, whatever became of them, oldest first.
@@ -348,6 +381,7 @@ class Hub:
         """The same for its discussions, which are conversations without commits."""
         return self._listing(repo, author, "discussion", repo_type)
 
+    @_again_if_garbled
     def _listing(self, repo: str, author: str, kind: str, repo_type: RepoType) -> list[PullRequest]:
         with self._reading(f"{kind.replace('_', ' ')}s of {repo}"):
             found = [
@@ -360,6 +394,7 @@ class Hub:
         # The Hub was asked for this author; that it kept to it is not taken on trust.
         return sorted((item for item in found if item.author == author), key=lambda item: item.number)
 
+    @_again_if_garbled
     def conversation(self, repo: str, number: int, *, repo_type: RepoType = "model") -> Conversation:
         """A pull request or discussion with its comments and changes of status."""
         with self._reading(f"{repo} #{number}"):
@@ -374,6 +409,7 @@ class Hub:
         request = PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
         return Conversation(request, tuple(remarks), commits, str(item.merge_commit_oid or ""))
 
+    @_again_if_garbled
     def read_bytes(
         self, repo: str, revision: str, path: str, *, largest: int = SMALL_FILE, repo_type: RepoType = "model"
     ) -> bytes:
@@ -410,6 +446,7 @@ class Hub:
             url = self.file_url(repo, revision, path, repo_type=repo_type)
             return download(url, self.headers(), target, expected, self.policy, on_bytes)
 
+    @_again_if_garbled
     def get_json(self, path: str) -> Any:
         """The JSON that a path of the API answers with."""
         with self._reading(path):
@@ -522,7 +559,9 @@ class Hub:
             raise
         except Exception as error:
             _raise_known(error, what, self, "read")
-            raise HubError(f"gave an answer that makes no sense ({_brief(error)}).", where=what) from error
+            if (status := _status(error)) is not None:
+                raise HubError(f"was refused with HTTP {status}: {_brief(error)}", where=what) from error
+            raise Garbled(f"gave an answer that makes no sense ({_brief(error)}).", where=what) from error
 
     @contextmanager
     def _writing(self, what: str, repo: str) -> Iterator[None]:

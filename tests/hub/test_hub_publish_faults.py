@@ -73,6 +73,35 @@ def test_passing_faults_elsewhere_do_no_harm(
     assert end_state_is_right(here, "pull-request")
 
 
+@pytest.mark.parametrize("place", ["head", "tree", "details", "preupload", "card check", "create", "who", "content"])
+def test_lasting_faults_end_in_a_clear_error_and_the_next_run_goes_on(here: Here, place: str) -> None:
+    if place in ("details", "content"):
+        here.publish(here.case("0"))
+        here.api().merge_pull_request(here.target, 1)
+    case = here.case("1")
+    set_fault(here, 502, PLACES[place].format(target=here.target), times=0, body="<html>Bad gateway</html>")
+    with pytest.raises(HubError) as caught:
+        here.publish(case)
+    assert caught.value.exit_code == 7 and caught.value.where
+    here.server.clear_faults()
+    done = here.publish(case)
+    confirm(here.hub(), case.release, done, here.cache())
+    assert [status for _, status in here.pull_requests()].count("open") == 1
+
+
+def test_an_answer_that_makes_no_sense_is_asked_for_once_more(here: Here) -> None:
+    here.hand_made({"note.txt": b"mine"})
+    for path in ("", "/tree/*", "/discussions", "/commits/*"):
+        here.server.fault("status", f"/api/models/{here.target}{path}", status=200, body="<html>")
+    here.server.fault("status", "/api/whoami-v2", status=200, body="[]")
+    hub = here.hub()
+    assert hub.account == "local-user" and hub.head(here.target).sha
+    assert "note.txt" in hub.tree(here.target, "main")
+    assert hub.pull_requests(here.target, author="local-user") == []
+    assert [commit.title for commit in hub.commits(here.target, "main", limit=1)] == ["By hand"]
+    assert struck(here) == 5
+
+
 def test_a_passing_fault_in_the_middle_of_a_xet_upload_does_no_harm(here: Here) -> None:
     case = here.case(models={"model.onnx": here.target.encode() * 600_000})
     set_fault(here, 503, f"/api/models/{here.target}/xet-write-token/*")
