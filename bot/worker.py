@@ -32,6 +32,7 @@ TASKS: Mapping[str, str] = MappingProxyType(
         "graph.step": "bot.graph.tasks:step",
         "graph.inspect": "bot.graph.tasks:inspect",
         "graph.check": "bot.graph.tasks:check",
+        "graph.ranges": "bot.graph.tasks:ranges",
         "measure.samples": "bot.measure.tasks:samples",
         "measure.run": "bot.measure.tasks:run",
         "measure.compare": "bot.measure.tasks:compare",

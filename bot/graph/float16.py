@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.errors import StepError
+from bot.graph.functions import inline_functions
 from bot.graph.half.constants import Constants
 from bot.graph.half.planning import Plan, make_plan
 from bot.graph.half.rewriting import rewrite
@@ -20,7 +21,8 @@ from bot.graph.half.scopes import Scope, State, read_scopes
 from bot.graph.inference import infer
 from bot.graph.inspection import census_of, opsets_of
 from bot.graph.model_file import Model, graphs_of, read_model, write_model
-from bot.graph.parameters import Float16Parameters
+from bot.graph.parameters import AUTO, Float16Parameters
+from bot.graph.ranges import Ranges, measure_ranges
 from bot.graph.steps import StepContext
 from bot.graph.tensors import FLOAT16, Fit, dtype_name
 from bot.records import Json
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 _OLDEST_OPSET = 6
 _CONVERT_OPSET = "Convert it to a newer opset first: no ONNX Runtime promises to read one before 7."
+
+_WORST = 5
+"""How many of the largest tensors the report names."""
 
 _NAMED = 20
 """How many names a list in the report shows at most."""
@@ -42,18 +47,19 @@ def float16(source: Path, output: Path, parameters: Float16Parameters, context: 
         source: The model.
         output: Where the result goes. IR version, opsets and metadata are the source's.
         parameters: What stays float32.
-        context: Its progress is told.
+        context: Its progress is told; with `auto` in keep, its samples are run.
 
     Returns:
         `nodes_converted` and `nodes_kept`; `kept_because`: nodes per reason; `kept_operators`: nodes per operator and
         reason; `casts_added`; `parameters`: elements per dtype; `weights`: what float16 did to those that were
         converted; and, where there are any, `masks` and `bounds_beyond_range` (how many constants beyond float16's
         range are one or the other), `beyond_range` and `too_small` (names of constants that keep nodes in float32),
-        `keep_without_match` (entries of keep that match nothing), `functions_inlined`.
+        `keep_without_match` (entries of keep that match nothing), `functions_inlined`; with `auto`, `ranges` (what
+        `Ranges.to_plain` says) and `kept_by_measurement`: node, reason, tensor and magnitudes.
 
     Raises:
         UpstreamError: The source cannot be read.
-        StepError: It cannot be converted, or has nothing to convert.
+        StepError: It cannot be converted, has nothing to convert, or there are no samples for `auto`.
     """
     model = read_model(source)
     report = convert(model, parameters, context)
@@ -66,7 +72,7 @@ def convert(model: Model, parameters: Float16Parameters, context: StepContext) -
     where = model.path.name
     if model.proto.training_info:
         raise StepError("holds a training graph.", where=where, remedy="Export it for inference.")
-    functions = _inline_functions(model)
+    functions = inline_functions(model)
     opsets = opsets_of(model.proto)
     casts = census_of(model.proto).casts
     if 0 < opsets.get("ai.onnx", 0) < _OLDEST_OPSET:
@@ -74,10 +80,11 @@ def convert(model: Model, parameters: Float16Parameters, context: StepContext) -
             f"has opset {opsets['ai.onnx']}, in which Cast was another.", where=where, remedy=_CONVERT_OPSET
         )
     context.progress(0, 4, "types")
+    ranges = _measure(model, context) if AUTO in parameters.keep else None
     root = read_scopes(model.proto, infer(model, opsets), opsets)
     constants = Constants(model)
     context.progress(1, 4, "decisions")
-    plan = make_plan(root, parameters.keep, constants)
+    plan = make_plan(root, [each for each in parameters.keep if each != AUTO], constants, ranges)
     if not any(node.state is State.HALF for node in root.all_nodes()):
         raise StepError("has no node that can be converted to float16.", where=where, remedy="Leave this step out.")
     context.progress(2, 4, "casts")
@@ -89,24 +96,20 @@ def convert(model: Model, parameters: Float16Parameters, context: StepContext) -
     _settle(model, root, opsets)
     census = census_of(model.proto)
     report |= {"casts_added": census.casts - casts, "parameters": {**census.parameters}}
+    if ranges is not None:
+        report["ranges"] = ranges.to_plain(_WORST)
+        report["kept_by_measurement"] = [kept.to_plain() for kept in plan.measured]
     return report | _remarks(plan, functions)
 
 
-def _inline_functions(model: Model) -> int:
-    """Replaces calls of model-local functions by their bodies, so that each call gets the dtypes that it needs.
-
-    Returns:
-        How many functions the model had.
-    """
-    from onnx import inliner
-
-    functions = len(model.proto.functions)
-    if functions:
-        try:
-            model.proto = inliner.inline_local_functions(model.proto)
-        except (RuntimeError, ValueError) as error:
-            raise StepError(f"has functions that cannot be inlined: {error}", where=model.path.name) from error
-    return functions
+def _measure(model: Model, context: StepContext) -> Ranges:
+    if not context.feeds:
+        raise StepError(
+            f"needs samples for keep: {AUTO}, and there are none.",
+            where="float16",
+            remedy="Give bot step --samples FEEDS.npz, or the recipe measure.samples; or name in keep what stays.",
+        )
+    return measure_ranges(model, context.feeds, context.scratch, context.progress)
 
 
 def _import_casts(proto: ModelProto) -> dict[str, int]:

@@ -187,7 +187,7 @@ def read_whole(path: Path) -> ModelProto:
     return read_model(path).whole()
 
 
-def write_model(model: Model, path: Path) -> None:
+def write_model(model: Model, path: Path, *, beside: bool = False) -> None:
     """Writes a model: to a temporary name, synced, then renamed. Equal models give equal bytes.
 
     The file is what protobuf itself would have written, with all weights in it as raw_data. A model that is too large
@@ -196,10 +196,11 @@ def write_model(model: Model, path: Path) -> None:
     Args:
         model: Its payloads may lie in the file that is being replaced.
         path: The .onnx file.
+        beside: Put large tensors into the second file in any case: a runtime maps that one and need not read it.
     """
     skeleton = model.proto.SerializeToString(deterministic=True)
     lengths = [payload.length for payload in model.payloads]
-    if wire.inlined_bytes(skeleton, lengths) > _PROTOBUF_BYTES:
+    if (beside and lengths) or wire.inlined_bytes(skeleton, lengths) > _PROTOBUF_BYTES:
         _write_with_data_file(model, path)
         return
     with _replacing(path) as write:

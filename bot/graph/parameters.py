@@ -5,7 +5,12 @@ Kept apart from the steps, so that reading a recipe imports no ONNX.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+AUTO = "auto"
+"""Stands in keep for what measuring shows."""
 
 
 class Parameters(BaseModel):
@@ -23,8 +28,14 @@ class Float16Parameters(Parameters):
 
     keep: tuple[str, ...] = Field(
         default=(),
-        description="What stays float32: operator types (`Softmax`), node names, or patterns of either (`/head/*`).",
+        description="What stays float32: operator types (`Softmax`), node names, or patterns of either (`/head/*`); "
+        "`auto`, alone or among them, for what the samples show that float16 cannot hold.",
     )
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _auto_alone(cls, keep: Any) -> Any:
+        return (keep,) if keep == AUTO else keep
 
 
 class Float16CommonParameters(Parameters):

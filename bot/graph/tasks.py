@@ -63,6 +63,33 @@ def inspect(arguments: dict[str, Any], progress: Progress) -> Json:
     return inspect_model(Path(arguments["model"])).to_plain()
 
 
+def ranges(arguments: dict[str, Any], progress: Progress) -> Json:
+    """Runs a model over samples and says how large and how small its tensors become.
+
+    Args:
+        arguments: `model` (the file), `feeds` (.npy file per graph input), `scratch` (a folder with room for the
+            model), `top` (how many tensors to name), `limit` (how many samples to run at most, evenly spread; 0 for
+            all).
+        progress: Told of every run.
+
+    Returns:
+        What `ranges.Ranges.to_plain` says, and `random_weights`: whether the file says that of itself.
+
+    Raises:
+        UpstreamError: The model cannot be read.
+        StepError: It cannot be run, or the samples do not fit it.
+    """
+    from bot.graph.inspection import inspection_of
+    from bot.graph.model_file import read_model
+    from bot.graph.ranges import measure_ranges
+
+    feeds = {name: Path(path) for name, path in arguments["feeds"].items()}
+    model = read_model(Path(arguments["model"]))
+    random_weights = inspection_of(model).random_weights
+    found = measure_ranges(model, feeds, Path(arguments["scratch"]), progress, int(arguments["limit"]))
+    return {**found.to_plain(int(arguments["top"])), "random_weights": random_weights}
+
+
 def check(arguments: dict[str, Any], progress: Progress) -> Json:
     """Runs ONNX's own checker over a model file, types and shapes included.
 

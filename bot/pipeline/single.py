@@ -29,6 +29,54 @@ def inspect_single(worker: Worker, model: Path) -> Inspection:
     return Inspection.model_validate(worker.call("graph.inspect", {"model": str(path)}, reads=[path.parent]))
 
 
+def ranges_of_single(
+    worker: Worker, reporter: Reporter, model: Path, samples: Path, *, top: int, limit: int
+) -> dict[str, Any]:
+    """How large and how small the tensors of one file become over samples.
+
+    Args:
+        worker: Runs it.
+        reporter: Is told how far it is.
+        model: The file.
+        samples: An .npz with one array per graph input.
+        top: How many tensors to name.
+        limit: How many samples to run at most, evenly spread; 0 for all.
+
+    Returns:
+        What the task `graph.ranges` answers.
+
+    Raises:
+        RecipeError: A file is not there, or the samples are no .npz.
+        UpstreamError: The model cannot be read.
+        StepError: It cannot be run, or the samples do not fit it.
+    """
+    path = _existing(model)
+    folder = Path(tempfile.mkdtemp(prefix="bot-ranges-"))
+    try:
+        with disk_errors(folder):
+            feeds = _unpack(samples, folder / "feeds")
+            scratch = folder / "scratch"
+            scratch.mkdir()
+        answer = worker.call(
+            "graph.ranges",
+            {
+                "model": str(path),
+                "feeds": {key: str(value) for key, value in feeds.items()},
+                "scratch": str(scratch),
+                "top": top,
+                "limit": limit,
+            },
+            reads=[path.parent, folder],
+            writes=[scratch],
+            on_progress=reporter.update,
+        )
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not isinstance(answer, dict):
+        raise TypeError(f"the task answered with {type(answer).__name__}")
+    return answer
+
+
 def run_single_step(
     worker: Worker,
     reporter: Reporter,

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
-from bot.graph.half import regions, rules
+from bot.graph.half import measured, regions, rules
 from bot.graph.half.constants import Constants
 from bot.graph.half.scopes import Node, Scope, State, Value
 from bot.graph.tensors import FLOAT, FLOAT16, FLOAT16_MAX
+
+if TYPE_CHECKING:
+    from bot.graph.ranges import Ranges
 
 KEEP = "named in keep"
 NO_SCHEMA = "an operator that ONNX does not define"
@@ -36,6 +40,7 @@ class Plan:
         beyond: Constants beyond float16's range that keep their readers in float32.
         small: Constants that float16 would make zero and that keep their readers in float32.
         unmatched: Entries of keep that match no node.
+        measured: Nodes that stay float32 because of what was measured.
     """
 
     masks: int = 0
@@ -43,15 +48,17 @@ class Plan:
     beyond: dict[str, None] = field(default_factory=dict)
     small: dict[str, None] = field(default_factory=dict)
     unmatched: list[str] = field(default_factory=list)
+    measured: list[measured.Kept] = field(default_factory=list)
 
 
-def make_plan(root: Scope, keep: Sequence[str], constants: Constants) -> Plan:
+def make_plan(root: Scope, keep: Sequence[str], constants: Constants, ranges: Ranges | None = None) -> Plan:
     """Decides on a whole model. The decisions are in the nodes and values of the scopes.
 
     Args:
         root: The main graph.
         keep: Operator types, node names, or patterns of either, that stay float32.
         constants: The model's constants.
+        ranges: What was measured of the tensors, if it is to count.
     """
     plan = Plan()
     nodes = list(root.all_nodes())
@@ -63,6 +70,8 @@ def make_plan(root: Scope, keep: Sequence[str], constants: Constants) -> Plan:
     values = [value for scope in root.all_scopes() for value in scope.values.values()]
     plan.masks = regions.mark_masks(values, constants)
     regions.mark_roots(nodes, constants)
+    if ranges is not None:
+        plan.measured = measured.mark_measured(root, ranges)
     for node in nodes:
         _look_at_numbers(node, constants, plan)
     _settle_dtypes(root, constants)

@@ -43,6 +43,11 @@ def mark_masks(values: list[Value], constants: Constants) -> int:
     return found
 
 
+def only_lowers(value: Value) -> bool:
+    """Whether all that a large negative number in a tensor can do is to lower what goes into a softmax."""
+    return _masks(value, -1, {})
+
+
 def _masks(value: Value, sign: int, seen: dict[tuple[Value, int], bool]) -> bool:
     """Whether all that a large number of this sign can do is to lower what goes into a softmax."""
     key = (value, sign)

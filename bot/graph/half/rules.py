@@ -179,3 +179,9 @@ COMPARISONS = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEq
 REDUCTIONS_OF_SQUARES = frozenset({"ReduceMean", "ReduceSum", "GlobalAveragePool"})
 ROOT_PATH = MOVES | frozenset({"Add", "Clip", "Max", "Pow", "Reciprocal", "Sqrt", "Mul", "Div", "Cast"})
 """Operators between the mean of squares and what is divided by its root."""
+
+SQUARES_INSIDE = frozenset({"LpNormalization", "ReduceL2", "ReduceSumSquare"})
+"""Operators whose kernels may store squares in float16 before they add them up."""
+
+SUMS_INSIDE = SQUARES_INSIDE | {"ReduceMean"}
+"""Those, and the one whose kernels may store a sum in float16 before they divide it."""
