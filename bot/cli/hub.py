@@ -15,11 +15,15 @@ app = typer.Typer(
     help="The embedded Hub: the Hub's API on this machine, for trying everything without an account.",
 )
 
+Directory = Annotated[
+    Path | None,
+    typer.Option("--dir", "--hub-dir", help="Its data; the user's data folder if left out.", envvar="BOT_HUB_DIR"),
+]
 Port = Annotated[int, typer.Option("--port", help="The port to listen on; 0 takes a free one.")]
 
 
 @app.command()
-def serve(directory: options.HubDir = None, port: Port = 7870) -> None:
+def serve(directory: Directory = None, port: Port = 7870) -> None:
     """Serve the embedded Hub until Ctrl-C, for browsing repositories and pull requests.
 
     Prints its address and where the token for writing lies. Only this machine can reach it.
@@ -35,7 +39,7 @@ def seed(
         str, typer.Argument(metavar="OWNER/NAME", help="The repository; it is created if it is not there.")
     ],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What it shall hold.", exists=True, file_okay=False)],
-    hub_dir: options.HubDir = None,
+    directory: Directory = None,
     kind: Annotated[
         Literal["model", "dataset"], typer.Option("--type", help="What kind of repository it is.")
     ] = "model",
@@ -46,6 +50,6 @@ def seed(
     """
     from bot.cli.local_hub import local_hub, seed_folder
 
-    with local_hub(options.hub_folder(hub_dir)) as running:
+    with local_hub(options.hub_folder(directory)) as running:
         commit = seed_folder(running, repository, folder, kind)
     typer.echo(f"{repository} is at {commit}")
