@@ -37,11 +37,13 @@ class Writer(threading.Thread):
         hub: The server.
         repo_id: The repository.
         name: Part of all paths, so that writers do not contradict each other.
+        first: Number of its first write; what a write does depends on its number.
     """
 
-    def __init__(self, hub: HubServer, repo_id: str, name: str) -> None:
+    def __init__(self, hub: HubServer, repo_id: str, name: str, first: int = 0) -> None:
         super().__init__(name=name, daemon=True)
         self._repo_id = repo_id
+        self._first = first
         self._url = hub.endpoint
         self._headers = {"Authorization": f"Bearer {hub.token}"}
         self.acknowledged: list[str] = []
@@ -52,7 +54,7 @@ class Writer(threading.Thread):
         """Write without pause."""
         with httpx2.Client(base_url=self._url, headers=self._headers, timeout=60) as client:
             try:
-                for number in range(1_000_000):
+                for number in range(self._first, 1_000_000):
                     self._one(client, number)
             except httpx2.TransportError:
                 return
@@ -71,7 +73,7 @@ class Writer(threading.Thread):
         answer = client.post(f"/api/models/{self._repo_id}/commit/main{query}", content=body)
         answer.raise_for_status()
         self.acknowledged.append(answer.json()["commitOid"])
-        if query and number % 2 == 0:
+        if query and number % 4 != 0:
             pull_request = answer.json()["pullRequestUrl"].rpartition("/")[2]
             merged = client.post(f"/api/models/{self._repo_id}/discussions/{pull_request}/merge", content=b"")
             merged.raise_for_status()
@@ -143,7 +145,8 @@ def run(folder: Path, commits: int, kills: int, seed: int = 1, look_every: int =
     starts: list[float] = []
     began = time.monotonic()
     for life in range(kills):
-        writers = [Writer(hub, REPOSITORIES[n % len(REPOSITORIES)], f"life{life}-{n}") for n in range(WRITERS)]
+        places = [REPOSITORIES[n % len(REPOSITORIES)] for n in range(WRITERS)]
+        writers = [Writer(hub, place, f"life{life}-{n}", life + n) for n, place in enumerate(places)]
         for writer in writers:
             writer.start()
         enough = moment.randint(1, max(2, 2 * commits // kills))

@@ -228,6 +228,8 @@ class Facts:
                 return self._base_models()
             case "config":
                 return self._config()
+            case "evalResults":
+                return self._eval_results()
             case "siblings":
                 return [_sibling(entry, blobs) for entry in self.files]
             case "usedStorage":
@@ -244,6 +246,13 @@ class Facts:
         if not names:
             return None
         return {"relation": self.card.get("base_model_relation"), "models": [{"id": name} for name in names]}
+
+    def _eval_results(self) -> list[dict[str, Any]] | None:
+        found: list[dict[str, Any]] = []
+        for entry in self.files:
+            if entry.path.startswith(".eval_results/") and entry.path.endswith((".yaml", ".yml")):
+                found += cards.eval_results(entry.path, self.repository.text(self.commit, entry.path))
+        return found or None
 
     def _config(self) -> dict[str, Any] | None:
         try:

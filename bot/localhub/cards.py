@@ -66,25 +66,35 @@ def split(text: str) -> tuple[str | None, str]:
 def front_matter(text: str) -> dict[str, Any]:
     """Return the front matter of a card as plain JSON values; empty if it has none.
 
-    Aliases are refused: a few lines of them can stand for gigabytes.
-
     Raises:
         CardError: It is too large, not YAML, or no mapping.
     """
     yaml_text, _ = split(text)
     if yaml_text is None or not yaml_text.strip():
         return {}
+    value = plain_yaml(yaml_text)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise CardError("The metadata must be a mapping")
+    return value
+
+
+def plain_yaml(yaml_text: str) -> Any:
+    """Return what YAML text says as plain JSON values.
+
+    Aliases are refused: a few lines of them can stand for gigabytes.
+
+    Raises:
+        CardError: It is too large, uses aliases, nests too deep, or is not YAML.
+    """
     if len(yaml_text.encode()) > MAXIMUM_BYTES:
         raise CardError(f"The metadata has more than {MAXIMUM_BYTES} bytes")
     try:
         _check_structure(yaml_text)
-        value = YAML(typ="safe", pure=True).load(yaml_text)
-        value = {} if value is None else _plain(value)
+        return _plain(YAML(typ="safe", pure=True).load(yaml_text))
     except (YAMLError, ValueError, RecursionError) as error:
         raise CardError(f"The metadata is not YAML: {' '.join(str(error).split())[:300]}") from error
-    if not isinstance(value, dict):
-        raise CardError("The metadata must be a mapping")
-    return value
 
 
 def _check_structure(yaml_text: str) -> None:
@@ -211,6 +221,22 @@ def _result_errors(where: str, result: Any) -> list[str]:
         if not isinstance(metric, dict) or not isinstance(metric.get("type"), str) or metric.get("value") is None:
             errors.append(f'"{where}.metrics[{n}]" needs type and value')
     return errors
+
+
+def eval_results(filename: str, text: str | None) -> list[dict[str, Any]]:
+    """Return the entries of a file under ``.eval_results/`` as the API gives them, or one that says what is wrong."""
+    try:
+        entries = plain_yaml(text or "")
+        if not isinstance(entries, list) or not all(map(_is_eval_result, entries)):
+            raise CardError("Each entry needs dataset.id, dataset.task_id and value")
+    except CardError as error:
+        return [{"filename": filename, "error": str(error)}]
+    return [{"filename": filename, "data": entry} for entry in entries]
+
+
+def _is_eval_result(entry: Any) -> bool:
+    dataset = entry.get("dataset") if isinstance(entry, dict) else None
+    return isinstance(dataset, dict) and {"id", "task_id"} <= set(dataset) and "value" in entry
 
 
 def as_list(value: Any) -> list[Any]:

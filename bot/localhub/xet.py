@@ -19,8 +19,9 @@ import os
 import re
 import secrets
 import struct
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -44,6 +45,8 @@ _SHA = struct.Struct("<32s16x")
 _BOOKEND = b"\xff" * 32
 _WITH_VERIFICATION, _WITH_METADATA = 1 << 31, 1 << 30
 _HEADER_VERSION = 2
+_FIXED_MODE, _FREE_MODE = 0o444, 0o644
+_xorb_lock = threading.Lock()
 
 
 def hash_text(raw: bytes) -> str:
@@ -196,6 +199,10 @@ def _read_files(content: bytes) -> Iterator[FileInfo]:
         yield FileInfo(hash_text(name), hash_text(sha), tuple(terms))
 
 
+def _is_fixed(path: Path) -> bool:
+    return not path.stat().st_mode & 0o200
+
+
 class Xorbs:
     """The xorbs that a Hub keeps.
 
@@ -213,17 +220,30 @@ class Xorbs:
         return self._folder / name[:2] / name
 
     def put(self, name: str, content: IO[bytes]) -> bool:
-        """Keep a xorb; what was there under its name is replaced. Return whether it was new.
+        """Keep a xorb, and return whether it was new.
+
+        Its name, a BLAKE3 hash, is not checked. What was there under it is replaced, unless a file whose sha256 is
+        right was put together from it: downloads rely on that one, whoever sends another.
 
         Raises:
             HubError: 400 if it is malformed.
         """
         read_chunks(content)
         path = self.path(name)
-        new = not path.exists()
-        content.seek(0)
-        durable.write_bytes(path, content.read())
+        with _xorb_lock:
+            new = not path.exists()
+            if new or not _is_fixed(path):
+                content.seek(0)
+                durable.write_bytes(path, content.read())
         return new
+
+    def fix(self, names: Iterable[str]) -> list[Path]:
+        """Let these xorbs be replaced no more, and return those of which that is new."""
+        with _xorb_lock:
+            found = [path for path in map(self.path, names) if path.exists() and not _is_fixed(path)]
+            for path in found:
+                path.chmod(_FIXED_MODE)
+        return found
 
     def chunks(self, term: Term) -> tuple[Chunk, ...]:
         """Return the chunks of a term.
@@ -261,11 +281,16 @@ class Xorbs:
         if lfs.stored_size(repository, info.sha256) is not None:
             return
         receiver = lfs.Receiver(repository, info.sha256, info.size)
+        fixed = self.fix({term.xorb for term in info.terms})
         try:
             for term in info.terms:
                 for piece in self.pieces(term):
                     receiver.write(piece)
             receiver.finish()
+        except BaseException:
+            for path in fixed:
+                path.chmod(_FREE_MODE)
+            raise
         finally:
             receiver.discard()
         remember(repository, info)

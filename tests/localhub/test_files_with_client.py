@@ -194,6 +194,7 @@ def test_malformed_commits_leave_no_trace(hub: HubServer, api: Any, repo: str) -
         ("nonsense", 400),
         ('{"key":"file","value":{"path":"a","content":""}}', 400),
         (header + '{"key":"file","value":{"path":"../a","content":""}}', 422),
+        (header + '{"key":"file","value":{"path":"a/..\\\\b","content":""}}', 422),
         (header + '{"key":"file","value":{"path":"a//b","content":""}}', 400),
         (header + '{"key":"file","value":{"path":".git/config","content":""}}', 400),
         (header + '{"key":"file","value":{"path":"a","content":"%","encoding":"base64"}}', 400),

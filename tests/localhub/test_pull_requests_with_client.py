@@ -110,6 +110,27 @@ def test_discussions_take_comments_titles_and_closings(api: Any, hub: HubServer,
         hub.api("reader").comment_discussion(repo, opened.num, "no")
 
 
+def test_comments_are_edited_by_their_author_and_hidden_by_members(api: Any, hub: HubServer, repo: str) -> None:
+    alice = hub.api("alice")
+    number = alice.create_discussion(repo, title="A question", description="First words").num
+    (comment,) = alice.get_discussion_details(repo, number).events
+    with pytest.raises(HfHubHTTPError) as foreign:
+        api.edit_discussion_comment(repo, number, comment.id, "Other words")
+    assert foreign.value.response.status_code == 403
+    edited = alice.edit_discussion_comment(repo, number, comment.id, "Better words")
+    assert edited.edited and edited.content == "Better words" and edited.id == comment.id
+    (read,) = alice.get_discussion_details(repo, number).events
+    assert read == edited and [each["raw"] for each in read._event["data"]["history"]] == [
+        "First words",
+        "Better words",
+    ]
+    hidden = api.hide_discussion_comment(repo, number, comment.id)
+    assert hidden.hidden and "words" not in str(api.get_discussion_details(repo, number).events[0]._event)
+    with pytest.raises(HfHubHTTPError) as gone:
+        alice.edit_discussion_comment(repo, number, comment.id, "Back again")
+    assert gone.value.response.status_code == 404
+
+
 def test_listing_filters_and_pages(api: Any, hub: HubServer, repo: str) -> None:
     for n in range(52):
         api.create_discussion(repo, f"question {n}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import secrets
 from typing import Any
 
@@ -123,6 +124,61 @@ def test_gated_files_are_refused_but_the_repository_is_known(hub: HubServer) -> 
     with pytest.raises(GatedRepoError):
         other.hf_hub_download(repo, ".gitattributes")
     assert alice.hf_hub_download(repo, ".gitattributes")
+
+
+def test_access_to_a_gated_repository_is_given_and_taken(hub: HubServer, api: Any) -> None:
+    repo = f"local-user/gated-{secrets.token_hex(4)}"
+    api.create_repo(repo)
+    api.create_commit(repo, [readme()], commit_message="card")
+    api.update_repo_settings(repo, gated="manual")
+    alice = hub.api("alice")
+    with pytest.raises(GatedRepoError):
+        alice.hf_hub_download(repo, "README.md")
+    with pytest.raises(HfHubHTTPError):
+        alice.grant_access(repo, "alice")
+    api.grant_access(repo, "alice")
+    assert alice.hf_hub_download(repo, "README.md", force_download=True)
+    (granted,) = api.list_accepted_access_requests(repo)
+    assert granted.username == "alice" and granted.status == "accepted"
+    with pytest.raises(BadRequestError):
+        api.grant_access(repo, "alice")
+    api.reject_access_request(repo, "alice", rejection_reason="no")
+    assert not list(api.list_accepted_access_requests(repo))
+    with pytest.raises(GatedRepoError):
+        alice.hf_hub_download(repo, ".gitattributes")
+    api.accept_access_request(repo, request_id=granted.request_id)
+    assert alice.hf_hub_download(repo, ".gitattributes")
+    with pytest.raises(HfHubHTTPError) as nobody:
+        api.grant_access(repo, "nobody")
+    assert status_of(nobody) == 404
+
+
+def test_names_that_differ_in_case_only_are_one_repository(hub: HubServer, api: Any, repo: str) -> None:
+    loud = repo.upper()
+    assert api.repo_info(loud).id == repo
+    api.create_commit(loud, [readme()], commit_message="card")
+    assert "README.md" in api.list_repo_files(repo)
+    with pytest.raises(HfHubHTTPError) as twice:
+        api.create_repo(loud)
+    assert status_of(twice) == 409 and api.create_repo(loud, exist_ok=True).repo_id == repo
+    with pytest.raises(HfHubHTTPError) as foreign:
+        hub.api().create_repo("ALICE/model")
+    assert status_of(foreign) == 403
+    sister = f"{repo.partition('/')[0].upper()}/sister"
+    assert api.create_repo(sister).repo_id == f"{repo.partition('/')[0]}/sister"
+
+
+def test_evaluation_results_are_read_back(api: Any, repo: str) -> None:
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+    from ruamel.yaml import YAML
+
+    text = io.BytesIO()
+    YAML().dump(eval_result_entries_to_yaml([EvalResultEntry("cais/hle", "default", 20.9)]), text)
+    operations = [CommitOperationAdd(".eval_results/hle.yaml", text.getvalue())]
+    operations.append(CommitOperationAdd(".eval_results/bad.yaml", b"- {dataset: x}\n"))
+    api.create_commit(repo, operations, commit_message="results")
+    (entry,) = api.model_info(repo, expand=["evalResults"]).eval_results
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("cais/hle", "default", 20.9)
 
 
 def test_move_carries_everything(api: Any, repo: str) -> None:

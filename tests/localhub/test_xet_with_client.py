@@ -48,6 +48,118 @@ def test_the_stock_client_uploads_and_downloads(api: Any, hub: HubServer, repo: 
     assert schemes >= {0, 1, 2}
 
 
+def test_downloads_go_through_xet_too(api: Any, hub: HubServer, repo: str, tmp_path: Path) -> None:
+    files = {**contents(), "same.bin": b"\x41" * 1_000_000}
+    api.create_commit(repo, [CommitOperationAdd(*pair) for pair in files.items()], commit_message="files")
+    assert {item.xet_hash is None for item in api.list_repo_tree(repo) if item.lfs} == {False}
+    # Plain downloads of large files fail, so that only Xet can bring them.
+    hub.fault("status", f"/{repo}/resolve/*.bin", "GET", status=500, times=0)
+    try:
+        for name, content in files.items():
+            assert Path(api.hf_hub_download(repo, name)).read_bytes() == content
+        snapshot = Path(api.snapshot_download(repo, cache_dir=tmp_path / "another"))
+        assert all((snapshot / name).read_bytes() == content for name, content in files.items())
+    finally:
+        hub.clear_faults()
+
+
+@pytest.mark.usefixtures("without_xet")
+def test_what_came_through_lfs_is_downloaded_plainly(api: Any, repo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = contents()["odd.bin"]
+    api.create_commit(repo, [CommitOperationAdd("odd.bin", content)], commit_message="file")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", False)
+    assert next(item.xet_hash for item in api.list_repo_tree(repo) if item.lfs) is None
+    assert Path(api.hf_hub_download(repo, "odd.bin")).read_bytes() == content
+
+
+def test_a_hub_with_plain_downloads_offers_no_xet(tmp_path: Path) -> None:
+    hub = start_hub(tmp_path / "hub", "--plain-downloads")
+    try:
+        api = hub.api()
+        api.create_repo("o/m")
+        api.create_commit("o/m", [CommitOperationAdd("m.onnx", b"x" * 100_000)], commit_message="model")
+        assert next(item.xet_hash for item in api.list_repo_tree("o/m") if item.lfs) is None
+        head = httpx2.head(f"{hub.endpoint}/o/m/resolve/main/m.onnx")
+        assert "x-xet-hash" not in head.headers and head.headers["content-length"] == "100000"
+    finally:
+        hub.stop()
+
+
+def reconstruct(hub: HubServer, repo: str, name: str, version: int, wanted: str = "") -> bytes:
+    """Download a file, or a range of it, as the documentation of the protocol says."""
+    head = httpx2.head(f"{hub.endpoint}/{repo}/resolve/main/{name}")
+    facts = httpx2.get(head.links["xet-auth"]["url"]).json()
+    headers = {"Authorization": f"Bearer {facts['accessToken']}"} | ({"Range": wanted} if wanted else {})
+    url = f"{facts['casUrl']}/v{version}/reconstructions/{head.headers['x-xet-hash']}"
+    answer = httpx2.get(url, headers=headers)
+    answer.raise_for_status()
+    found, plain = answer.json(), b""
+    for term in found["terms"]:
+        if version == 1:
+            sources = [(s["range"], s["url"], s["url_range"]) for s in found["fetch_info"][term["hash"]]]
+        else:
+            links = found["xorbs"][term["hash"]]
+            sources = [(run["chunks"], link["url"], run["bytes"]) for link in links for run in link["ranges"]]
+        chunks, link, place = next(
+            s for s in sources if s[0]["start"] <= term["range"]["start"] and term["range"]["end"] <= s[0]["end"]
+        )
+        got = httpx2.get(link, headers={"Range": f"bytes={place['start']}-{place['end']}"})
+        assert got.status_code == 206 and len(got.content) == place["end"] - place["start"] + 1
+        packed = read_chunks(io.BytesIO(got.content))
+        assert len(packed) == chunks["end"] - chunks["start"]
+        first = term["range"]["start"] - chunks["start"]
+        inside = packed[first : first + term["range"]["end"] - term["range"]["start"]]
+        part = b"".join(unpack(got.content[c.offset : c.offset + c.packed], c.scheme, c.length) for c in inside)
+        assert len(part) == term["unpacked_length"]
+        plain += part
+    return plain[found["offset_into_first_range"] :]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_any_range_is_put_together_from_the_chunks(api: Any, hub: HubServer, repo: str, version: int) -> None:
+    noise = np.random.default_rng(5).bytes(700_000)
+    content = noise + b"\x41" * 600_000 + noise[:400_000]
+    api.create_commit(repo, [CommitOperationAdd("m.bin", content)], commit_message="model")
+    assert reconstruct(hub, repo, "m.bin", version) == content
+    for first, last in ((0, 0), (1, 99), (650_000, 1_350_000), (1_299_999, 1_300_000), (1_600_000, 9_999_999)):
+        got = reconstruct(hub, repo, "m.bin", version, f"bytes={first}-{last}")
+        assert got[: last + 1 - first] == content[first : last + 1]
+        assert len(got) < last + 1 - first + 300_000, "far more than was asked for"
+    with pytest.raises(httpx2.HTTPStatusError, match="416"):
+        reconstruct(hub, repo, "m.bin", version, f"bytes={len(content)}-")
+
+
+def test_a_read_token_neither_writes_nor_reads_elsewhere(api: Any, hub: HubServer, repo: str) -> None:
+    other = f"{repo}-other"
+    api.create_repo(other, private=True)
+    for name, content in ((repo, b"a" * 100_000), (other, b"b" * 100_000)):
+        api.create_commit(name, [CommitOperationAdd("m.onnx", content)], commit_message="model")
+    url = f"{hub.endpoint}/api/models/{repo}/xet-read-token/main"
+    facts = httpx2.get(url).json()
+    good = {"Authorization": f"Bearer {facts['accessToken']}"}
+    secret = next(item.xet_hash for item in api.list_repo_tree(other) if item.lfs)
+    for version in (1, 2):
+        assert httpx2.get(f"{facts['casUrl']}/v{version}/reconstructions/{secret}", headers=good).status_code == 404
+    assert httpx2.post(f"{facts['casUrl']}/v1/xorbs/default/{'0' * 64}", content=b"x", headers=good).status_code == 403
+    assert httpx2.get(f"{facts['casUrl']}/xorbs/{'0' * 64}?signature=1-0").status_code == 403
+    assert httpx2.get(url.replace(repo, other)).status_code == 404
+    assert httpx2.get(url.replace("main", "nowhere")).status_code == 404
+
+
+def test_a_xorb_that_downloads_rely_on_is_not_replaced(api: Any, hub: HubServer, repo: str) -> None:
+    content = np.random.default_rng(6).bytes(200_000)
+    api.create_commit(repo, [CommitOperationAdd("m.onnx", content)], commit_message="model")
+    headers = {"Authorization": f"Bearer {hub.token}"}
+    facts = httpx2.get(f"{hub.endpoint}/api/models/{repo}/xet-write-token/main", headers=headers).json()
+    good = {"Authorization": f"Bearer {facts['accessToken']}"}
+    for path in (hub.folder / "xorbs").glob("*/*"):
+        harmful = b"\0\1\0\0\0\1\0\0x"
+        if not path.stat().st_mode & 0o200:
+            httpx2.post(f"{facts['casUrl']}/v1/xorbs/default/{path.name}", content=harmful, headers=good)
+            assert path.read_bytes() != harmful
+    assert Path(api.hf_hub_download(repo, "m.onnx")).read_bytes() == content
+
+
 def test_a_pull_request_with_large_files(api: Any, repo: str) -> None:
     content = contents()["floats.onnx"][::-1]
     made = api.create_commit(repo, [CommitOperationAdd("m.onnx", content)], commit_message="model", create_pr=True)
