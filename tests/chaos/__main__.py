@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--long", action="store_true", help="everything, not a selection")
-    parser.add_argument("--shard", default="1/1", metavar="K/N", help="every Nth case, beginning with the Kth")
+    parser.add_argument("--shard", default="1/1", metavar="K/N", help="the Kth of N parts")
     parser.add_argument("--only", metavar="PATTERN", help="the cases of the long form whose names fit")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all results there as well")

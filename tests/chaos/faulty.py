@@ -51,7 +51,7 @@ def strikes() -> list[Strike]:
     page = "<!DOCTYPE html><html><body><h1>502 Bad Gateway</h1></body></html>"
     html = {"Content-Type": "text/html"}
     limit = {"RateLimit": '"api";r=0;t=30', "RateLimit-Policy": '"fixed window";"api";q=500;w=300'}
-    short = {"answer": 1.0, "commit_answer": 1.0, "attempts": 4}
+    short = {"answer": 0.7, "commit_answer": 0.7, "attempts": 3}
     return [
         *(_status(status, "refused") for status in (401, 403, 404, 409, 412, 413)),
         *(_status(status, "try later") for status in (408, 429)),
