@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.measure import providers
@@ -13,6 +13,7 @@ from bot.pipeline.context import Context
 from bot.pipeline.half import emulate
 from bot.pipeline.opening import opens_everywhere
 from bot.pipeline.prepare import Prepared
+from bot.pipeline.residual import residual_peaks
 from bot.pipeline.samples import Samples
 from bot.pipeline.timings import timings
 from bot.records import Json, Measurement
@@ -47,6 +48,8 @@ def measure(context: Context, prepared: Prepared, built: Sequence[Built], sample
     for each in built:
         context.reporter.stage("measure", each.artifact.name)
         found[each.artifact.name] = _measure_one(context, prepared, each, built, samples, machine)
+    for name, peaks in residual_peaks(context, prepared, built, samples).items():
+        found[name] = replace(found[name], measurements=(*found[name].measurements, *peaks))
     return found
 
 
