@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 MANIFEST = "release/files.json"
-OWN_MARKS = ("Closed-By-Bot: superseded", "Closed-By-Bot: rival")
+SUPERSEDED, RIVAL, PASSED = (f"Closed-By-Bot: {reason}" for reason in ("superseded", "rival", "passed"))
 
 Tree = Mapping[str, tuple[str, str, int]]
 """By path: git's id, the sha256 of a large file (empty for another), the size in bytes."""
@@ -205,7 +205,7 @@ def what_is_wrong(
 
 
 def _closed_as_rival(item: Conversation, account: str) -> bool:
-    marked = any(author == account and OWN_MARKS[1] in text for author, text in item.comments)
+    marked = any(author == account and RIVAL in text for author, text in item.comments)
     return item.is_pull_request and item.status == "closed" and marked
 
 
@@ -215,16 +215,17 @@ def _older(before: Snapshot, now: Snapshot, *, tidy: bool, once: bool) -> str:
         item = now.conversations.get(number)
         if item is None:
             return f"#{number} is gone"
-        mine = old.is_pull_request and old.status == "open" and "Recipe: " in "".join(text for _, text in old.comments)
+        mine = old.status == "open" and "Recipe: " in "".join(text for _, text in old.comments)
         if not mine or item.status == "open":
             if mine and tidy:
                 return f"#{number}, of an older release, is still open"
             if (item.status, item.comments) != (old.status, old.comments):
                 return f"#{number} was changed"
             continue
+        mark = SUPERSEDED if old.is_pull_request else PASSED
         said = [text for author, text in item.comments[len(old.comments) :] if author == old.author]
-        if item.status != "closed" or not said or OWN_MARKS[0] not in said[0] or (once and len(said) != 1):
-            return f"#{number} was not closed once as superseded: {item.status}, {len(said)} comments"
+        if item.status != "closed" or not said or mark not in said[0] or (once and len(said) != 1):
+            return f"#{number} was not closed once, marked {mark!r}: {item.status}, {len(said)} comments"
     return ""
 
 

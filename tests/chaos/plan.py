@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.chaos import by_hand, faulty, late, still, strangers, tampered
+from tests.chaos import another_name, by_hand, faulty, late, still, strangers, tampered
 from tests.chaos.kills import Kills, pair, pair_of_commits
 from tests.chaos.place import Place
 from tests.chaos.table import Result
@@ -87,6 +87,7 @@ def _plain(place: Place, *, long: bool) -> list[Case]:
         if long or often == "once"
     ]
     for name, work, kinds in (
+        ("another-name", another_name.carry_out, faulty.MODES),
         ("by-hand", by_hand.carry_out, by_hand.KINDS),
         ("stranger", strangers.carry_out, strangers.FORGERIES),
         ("stranger-afterwards", strangers.afterwards, strangers.AFTERWARDS),
