@@ -72,6 +72,10 @@ def _plain(place: Place, *, long: bool) -> list[Case]:
         for upload in (faulty.UPLOADS if long else ("lfs",))
     ]
     found += [
+        Case(f"still/whole command, {where}", lambda where=where: still.whole_command(place, where))
+        for where in (still.MACHINES if long else ())
+    ]
+    found += [
         Case(f"tamper/{kind}/{mode}", lambda kind=kind, mode=mode: tampered.carry_out(place, kind, mode))
         for number, kind in enumerate(tampered.TAMPERINGS)
         for mode in (faulty.MODES if long else (faulty.MODES[number % 2],))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.chaos.faulty import Scene, begin
+from tests.chaos.oracle import Oracle
 from tests.chaos.place import Place
 from tests.chaos.table import Result
 
+MACHINES = ("machine that published it", "fresh machine")
 STATES = ("open pull request", "merged pull request", "commit", "pull request closed by a person")
 
 
@@ -41,6 +44,33 @@ def carry_out(place: Place, state: str, upload: str) -> Result:
     elif place.oracle.snapshot(repo) != before:
         problem = "it changed something"
     return Result(name, group, problem, f"{looked[0]} calls", facts=(fact,))
+
+
+def whole_command(place: Place, where: str) -> Result:
+    """`bot publish` as a person types it, from upstream on, when its pull request is open and nothing has changed."""
+    from tests.hub.hub_cases import watched
+    from tests.world import TARGET, make_world
+
+    name, group = f"still/whole command, {where}", "nothing changed | the whole command"
+    world = make_world(place.scratch())
+    try:
+        world.publish()
+        before = Oracle(world.hub.endpoint, world.hub.token).snapshot(TARGET)
+        if where == "fresh machine":
+            world.work.rename(world.folder / "elsewhere")
+        with watched(world.hub.endpoint) as proxy:
+            done = replace(world, hub=replace(world.hub, endpoint=proxy.endpoint)).publish()
+            calls, sent = len(proxy.seen), sum(size for _, path, size in proxy.seen if "/paths-info/" not in path)
+            writes = proxy.writes()
+        after = Oracle(world.hub.endpoint, world.hub.token).snapshot(TARGET)
+    finally:
+        world.hub.kill()
+    fact = f"Nothing changed, `bot publish` on a {where}: {calls} calls, those to the upstream included; "
+    fact += f"{sent} bytes uploaded."
+    problem = ""
+    if writes or sent or after != before or done["publication"]["kind"] != "nothing":
+        problem = f"it sent {sent} bytes in {writes}, or changed something: {done['publication']['kind']}"
+    return Result(name, group, problem, f"{calls} calls", facts=(fact,))
 
 
 def _run(place: Place, proxy: Any, work: Any) -> tuple[int, int, str]:
