@@ -167,7 +167,7 @@ class World:
 
 def make_world(folder: Path) -> World:
     """Starts a Hub over an empty folder, fills the upstream and writes the recipe."""
-    world = World(folder, start_hub(folder / "hub", "--user", "reader:read"))
+    world = World(folder, start_hub(folder / "hub", "--user", "reader:read", "--user", "other:write"))
     world.seed()
     world.write_recipe()
     return world

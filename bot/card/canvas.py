@@ -19,10 +19,10 @@ from bot.card.markdown import plain_text
 from bot.card.numbers import Ledger, NumberOnCard
 from bot.errors import RecipeError
 
-WIDTH = 720
+WIDTH = 560
 """Of every picture, in points."""
 
-MARGIN = 18.0
+MARGIN = 16.0
 _POINTS_PER_INCH = 72
 _LETTER = 0.56
 """Mean width of a letter, in units of its size: enough to keep long names from running into what is beside them."""

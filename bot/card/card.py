@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bot.canonical import digest, text_sha256
+from bot.card.conflicts import conflicts_markdown
 from bot.card.environment import SHARED, environment, finish, render, templates_folder
 from bot.card.front_matter import front_matter
 from bot.card.layout import tidy, wrap
 from bot.card.markdown import plain_text
+from bot.card.merge import Merged, merge_card
 from bot.card.numbers import Ledger, NumberOnCard
 from bot.card.plots import Plot, render_plots
-from bot.card.review import render_review
+from bot.card.published import Published
+from bot.card.review import Review, render_review, render_review_markdown
 from bot.records import Release
 
 __all__ = [
+    "Merged",
     "Plot",
+    "Published",
     "RenderedCard",
+    "Review",
+    "merge_card",
     "render_card",
+    "render_comment",
     "render_plots",
     "render_pull_request",
     "render_review",
@@ -55,23 +63,31 @@ def render_card(release: Release, *, template: str, template_name: str) -> Rende
     return RenderedCard(f"{head}\n{body}", (*head_numbers, *numbers))
 
 
-def render_pull_request(release: Release) -> tuple[str, str]:
-    """The title and the description, in Markdown, of the pull request or commit that brings a release."""
+def render_pull_request(release: Release, merged: Merged | None = None) -> tuple[str, str]:
+    """The title and the description, in Markdown, of the pull request or commit that brings a release.
+
+    Args:
+        release: What it brings.
+        merged: The card, merged with a person's edits of the last one; None if there were none.
+    """
     files = ", ".join(artifact.file for artifact in release.published) or "no file"
     origin = release.source.repo or release.source.url
     title = plain_text(f"{files} from {origin} at {release.source.commit[:12]}")
     if release.random_weights:
         title = f"[random weights] {title}"
-    return title[:200], _render_shared(release, "pull-request.md.j2")
+    body = _render(release, {}, SHARED + "pull-request.md.j2")[0]
+    edits = conflicts_markdown(merged)
+    return title[:200], f"{body}\n{edits}" if edits else body
 
 
-def render_summary(release: Release) -> str:
-    """What a run came to, in Markdown, for a job's summary."""
-    return _render_shared(release, "summary.md.j2")
+def render_summary(review: Review) -> str:
+    """What a run came to, in Markdown, for a job's summary: the pull request's tables, and the review."""
+    return render_review_markdown(review, name="summary.md.j2")
 
 
-def _render_shared(release: Release, name: str) -> str:
-    return _render(release, {}, SHARED + name)[0]
+def render_comment(review: Review) -> str:
+    """The review as a comment on the pull request."""
+    return render_review_markdown(review)
 
 
 def _render(release: Release, own: dict[str, str], name: str) -> tuple[str, tuple[NumberOnCard, ...]]:

@@ -349,6 +349,15 @@ def figure_name(figure: Any) -> Markup:
     return Markup(pattern).format(subject)  # noqa: S704
 
 
+def figure_label(figure: Any) -> Markup:
+    """What any figure is called: as above, or the time for a batch, or how many times as fast one is."""
+    if figure.subject == "latency":
+        return Markup("time for a batch of {}").format(figure.batch)
+    if figure.subject == "speedup":
+        return Markup("times as fast, batch {}").format(figure.batch)
+    return figure_name(figure)
+
+
 def plain_entries(report: Any) -> Any:
     """Those entries of a report that are one figure or one word."""
     return report.only(lambda value: isinstance(value, str | int | float))
@@ -411,13 +420,20 @@ def value_with_unit(figure: Any) -> Markup:
     return with_unit(value, figure.unit if unit else None)
 
 
-def with_unit(value: Number, unit: Text | None) -> Markup:
+def with_unit(value: Number, unit: Text | None, shown: str = "") -> Markup:
     """A number and its unit, in the plural where it is one that has a plural."""
-    shown = _significant(float(_number(value).value), 3 if unit == "ms" else 2)
+    shown = shown or _significant(float(_number(value).value), 3 if unit == "ms" else 2)
     if unit is None or not unit:
         return value.show(shown)
     plural_unit = {"year": "years"}.get(unit.raw, unit.raw)
     return Markup("{} {}").format(value.show(shown), unit.replace_raw(plural_unit))
+
+
+def signed(value: Number, unit: Text) -> Markup:
+    """A difference of two figures, with its sign: +0.003 years, −1.2 ms."""
+    shown = _significant(abs(float(_number(value).value)), 2)
+    sign = "+" if value.value > 0 else "−" if value.value < 0 else "±"
+    return with_unit(value, unit, shown=f"{sign}{shown}")
 
 
 FILTERS: dict[str, Callable[..., Any]] = {
@@ -458,6 +474,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "join": join,
     "shape": shape,
     "figure_name": figure_name,
+    "figure_label": figure_label,
     "plain_entries": plain_entries,
     "provider_name": provider_name,
     "limit": limit,
@@ -468,6 +485,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "pil_filter": pil_filter,
     "value_with_unit": value_with_unit,
     "with_unit": with_unit,
+    "signed": signed,
 }
 
 _LINKS = ("hub_link", "commit_link", "source_file_link", "file_link", "url_link", "url")

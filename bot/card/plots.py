@@ -150,9 +150,9 @@ def _draw_histogram(canvas: Canvas, figure: Any) -> None:
 # -- time and size -----------------------------------------------------------------------------------------------------
 
 _ROW = 19.0
-_WORDS = 170.0  # The room for what is written behind the longest bar.
-_BATCHES = 150.0
-_FILES = 250.0
+_WORDS = 168.0  # The room for what is written behind the longest bar.
+_BATCHES = 120.0
+_FILES = 218.0
 """How far from the left edge the bars begin where they stand for batches, and where they stand for files."""
 
 

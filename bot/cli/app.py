@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bot.cli import build, card, hub, inspect, list_, pins, publish, step, verify
+from bot.cli import build, card, hub, inspect, list_, pins, publish, review, step, verify
 
 app = typer.Typer(
     name="bot",
@@ -48,6 +48,7 @@ app.command("list")(list_.list_recipes)
 app.command("publish")(publish.publish)
 app.command("build")(build.build)
 app.command("card")(card.card)
+app.command("review")(review.review)
 app.command("step")(step.step)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)

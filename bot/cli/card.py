@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -38,11 +39,12 @@ def card(
     from bot.card.explain import CARD
     from bot.card.explain import explain as explained
     from bot.cli.report import print_card, print_explained
-    from bot.cli.session import open_record
+    from bot.cli.session import is_repository, open_hub, read_record
     from bot.recipe import find_recipe
 
-    with open_record(name, recipes=recipes, hub=hub, hub_dir=hub_dir, token_file=token_file, work=work) as (kept, _):
-        release = kept.release
+    with open_hub(hub, hub_dir, token_file) if is_repository(name) else nullcontext() as opened:
+        kept, _ = read_record(name, opened, recipes=recipes, work=work)
+    release = kept.require_release()
     template = find_recipe(release.recipe, recipes).card_template
     rendered = render_card(release, template=template.read_text("utf-8"), template_name=str(template))
     if not explain:

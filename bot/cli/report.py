@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from bot.card.explain import Explained
+    from bot.card.review import Review
     from bot.hub.publish import Publication
     from bot.hub.verify import Verification
     from bot.pipeline import Outcome
@@ -240,3 +241,30 @@ def print_explained(release: Release, numbers: list[Explained], *, same: bool, a
     typer.echo(f"{len(numbers)} numbers: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
     if not same:
         typer.echo("the card was rendered otherwise when the release was made: the recipe or the bot changed since")
+
+
+def print_review(review: Review, page: Path, problem: str, *, markdown: bool, as_json: bool) -> None:
+    """Prints where a review lies, or its Markdown.
+
+    Args:
+        review: The review.
+        page: The page.
+        problem: Why it was compared with nothing; empty if it was not.
+        markdown: Print the review itself.
+        as_json: For programs.
+    """
+    from bot.card.card import render_comment
+
+    release = review.release
+    if as_json:
+        found = {"identity": release.identity, "recipe": release.recipe, "withheld": list(release.withheld)}
+        _print_json({**found, "page": str(page), "problem": problem, "markdown": render_comment(review)})
+        return
+    if problem:
+        typer.echo(problem, err=True)
+    if markdown:
+        typer.echo(render_comment(review), nl=False)
+        return
+    verdict = f"withheld: {', '.join(release.withheld)}" if release.withheld else "every check that withholds passed"
+    typer.echo(f"{release.target}, release {release.short_identity}: {verdict}")
+    typer.echo(f"review: {page}")

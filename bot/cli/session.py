@@ -13,9 +13,9 @@ from bot.cli.console import reporting
 from bot.cli.local_hub import local_hub
 
 if TYPE_CHECKING:
+    from bot.card.published import Published
     from bot.hub.client import Hub
     from bot.pipeline import Context
-    from bot.pipeline.kept import Kept
 
 LOCAL = "local"
 
@@ -70,24 +70,28 @@ def open_context(
         )
 
 
-@contextmanager
-def open_record(
-    name: str,
-    *,
-    recipes: Path,
-    hub: str | None,
-    hub_dir: Path | None,
-    token_file: Path | None,
-    work: Path | None,
-) -> Iterator[tuple[Kept, Path | None]]:
-    """A finished release: that of a recipe in the work folder, with its folder, or that of a repository on a Hub."""
+def read_record(name: str, hub: Hub | None, *, recipes: Path, work: Path | None) -> tuple[Published, Path | None]:
+    """A finished release.
+
+    Args:
+        name: A recipe, for its newest release in the work folder; or `OWNER/NAME[@REVISION]`, for one on a Hub.
+        hub: That Hub; not needed for a recipe.
+        recipes: The folder of recipes.
+        work: The work folder.
+
+    Returns:
+        The release, and the folder that it is laid out in if it lies on this machine.
+    """
     from bot.pipeline.kept import newest_in, published
     from bot.recipe import find_recipe
     from bot.work import WorkFolder
 
-    if "/" not in name:
-        yield newest_in(WorkFolder(options.work_folder(work)), find_recipe(name, recipes))
-        return
+    if hub is None or not is_repository(name):
+        return newest_in(WorkFolder(options.work_folder(work)), find_recipe(name, recipes))
     repo, _, revision = name.partition("@")
-    with open_hub(hub, hub_dir, token_file) as opened:
-        yield published(opened, repo, revision or "main"), None
+    return published(hub, repo, revision or "main"), None
+
+
+def is_repository(name: str) -> bool:
+    """Whether a name is a repository's, and not a recipe's."""
+    return "/" in name

@@ -14,15 +14,15 @@ from bot.canonical import file_sha256, write_atomically
 from bot.card import card as cards
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
+from bot.pipeline.kept import CARD, CARD_AS_RENDERED, files_of
 from bot.pipeline.measuring import Figures
 from bot.pipeline.prepare import Prepared
+from bot.pipeline.reviewing import merge_edits
 from bot.pipeline.samples import Samples
 from bot.provenance import statement as provenance
 from bot.recipe import LICENSE_FOLDER, Recipe
 from bot.records import Json, LicenseRecord, Release, Verdict
 
-CARD = "README.md"
-CARD_AS_RENDERED = "release/card.md"
 RECIPE_COPY = "release/recipe.yaml"
 COPIES = "source"
 
@@ -34,10 +34,11 @@ class Assembled:
     Attributes:
         release: The record.
         folder: All that goes into the target repository, at its path there.
-        card: The card's text.
+        card: The card's text, a person's edits of the last one merged in.
         title: Of the pull request or commit.
         description: Of the pull request or commit, in Markdown.
-        review: The review page.
+        page: The review page.
+        review: What it shows.
     """
 
     release: Release
@@ -45,7 +46,8 @@ class Assembled:
     card: str
     title: str
     description: str
-    review: Path
+    page: Path
+    review: cards.Review
 
 
 def make_release(
@@ -131,31 +133,47 @@ def _declared(recipe: Recipe) -> dict[str, Json]:
 
 
 def assemble(
-    context: Context, prepared: Prepared, release: Release, built: Sequence[Built], previous: Release | None
+    context: Context, prepared: Prepared, release: Release, built: Sequence[Built], previous: cards.Published | None
 ) -> Assembled:
-    """Renders the card and lays out the folder to publish under work/releases/IDENTITY."""
+    """Renders the card, merges a person's edits of the last one into it, and lays out the folder to publish.
+
+    It lies under work/releases/IDENTITY, with the review page and the summary beside it.
+
+    Args:
+        context: The surroundings.
+        prepared: What was fetched.
+        release: The record.
+        built: The artifacts and their files.
+        previous: What the target holds now; None if nothing.
+    """
     context.reporter.stage("card", release.target)
     recipe = prepared.recipe
     template = recipe.card_template
     card = cards.render_card(release, template=template.read_text("utf-8"), template_name=str(template)).text
-    title, description = cards.render_pull_request(release)
+    merged = merge_edits(previous, card)
+    readme = card if merged is None else merged.text
+    title, description = cards.render_pull_request(release, merged)
+    plots = cards.render_plots(release)
     root = context.work.root / "releases" / release.identity
     folder = root / "publish"
     texts = {
-        CARD: card.encode(),
+        CARD: readme.encode(),
         CARD_AS_RENDERED: card.encode(),
         RECIPE_COPY: recipe.text.encode(),
         Release.PATH: release.to_json(),
         provenance.PATH: provenance.statement(release, _recipe_files(recipe)),
+        **{plot.path: plot.svg for plot in plots},
     }
     files = {each.artifact.file: each.path for each in built if each.artifact in release.published}
     files |= recipe.license_files()
     files |= {f"{COPIES}/{name}": path for name, path in prepared.copies.items()}
     _lay_out(folder, texts, files)
-    review = root / "review.html"
-    write_atomically(review, cards.render_review(release, card, previous).encode())
-    write_atomically(root / "summary.md", cards.render_summary(release).encode())
-    return Assembled(release, folder, card, title, description, review)
+    laid_out = files_of(folder, {each.artifact.file: each.artifact.sha256 for each in built})
+    review = cards.Review(release, readme, laid_out, plots, previous, merged)
+    page = root / "review.html"
+    write_atomically(page, cards.render_review(review).encode())
+    write_atomically(root / "summary.md", cards.render_summary(review).encode())
+    return Assembled(release, folder, readme, title, description, page, review)
 
 
 def _recipe_files(recipe: Recipe) -> dict[str, str]:

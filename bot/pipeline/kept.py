@@ -1,14 +1,15 @@
-"""Finished releases as they lie in the work folder or on a Hub: the record, the card, and the list of files."""
+"""Reads finished releases from where they lie, in the work folder or on a Hub: record, card, and list of files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.canonical import file_sha256
+from bot.card.published import Published
 from bot.errors import RecipeError, VerificationError
-from bot.pipeline.assembling import CARD, CARD_AS_RENDERED
 from bot.recipe import Recipe
 from bot.records import FileRecord, Release
 from bot.work import WorkFolder
@@ -16,27 +17,13 @@ from bot.work import WorkFolder
 if TYPE_CHECKING:
     from bot.hub.client import Hub
 
-
-@dataclass(frozen=True)
-class Kept:
-    """A release as it was laid out or published.
-
-    Attributes:
-        release: The record.
-        where: The folder, or repository and revision.
-        card: README.md as it is there; empty if it is not.
-        rendered: The card as it was rendered then, the base of later merges; empty if it is not there.
-        files: Every file of the release.
-    """
-
-    release: Release
-    where: str
-    card: str
-    rendered: str
-    files: tuple[FileRecord, ...]
+CARD = "README.md"
+CARD_AS_RENDERED = "release/card.md"
+LIST_OF_FILES = "release/files.json"
+"""Written when a release is published; it names every file but itself."""
 
 
-def newest_in(work: WorkFolder, recipe: Recipe) -> tuple[Kept, Path]:
+def newest_in(work: WorkFolder, recipe: Recipe) -> tuple[Published, Path]:
     """The release of a recipe that was assembled last on this machine, and its folder.
 
     Raises:
@@ -50,7 +37,7 @@ def newest_in(work: WorkFolder, recipe: Recipe) -> tuple[Kept, Path]:
             continue  # Written by another version of the bot.
         if release.recipe == recipe.name:
             folder = path.parent
-            return Kept(
+            return Published(
                 release, str(folder), _text(folder / CARD), _text(folder / CARD_AS_RENDERED), files_of(folder)
             ), folder
     raise RecipeError(
@@ -64,17 +51,23 @@ def _text(path: Path) -> str:
     return path.read_text("utf-8") if path.is_file() else ""
 
 
-def files_of(folder: Path) -> tuple[FileRecord, ...]:
-    """The files of a laid-out folder, as records."""
+def files_of(folder: Path, known: Mapping[str, str] | None = None) -> tuple[FileRecord, ...]:
+    """The files of a laid-out folder, as records.
+
+    Args:
+        folder: The folder.
+        known: sha256 of large files that was worked out before, by path.
+    """
+    names = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return tuple(
-        FileRecord(path=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=file_sha256(path))
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        FileRecord(path=name, bytes=path.stat().st_size, sha256=(known or {}).get(name) or file_sha256(path))
+        for name, path in sorted(names.items())
+        if name != LIST_OF_FILES
     )
 
 
-def published_at(hub: Hub, repo: str, revision: str) -> Kept | None:
-    """The release that a repository holds at a revision; None if it holds none that can be read.
+def published_at(hub: Hub, repo: str, revision: str) -> Published | None:
+    """What a repository holds at a revision: with a release, or only a README.md; None if it has no commit.
 
     Raises:
         NotFound: There is no such repository or revision.
@@ -83,31 +76,31 @@ def published_at(hub: Hub, repo: str, revision: str) -> Kept | None:
     from bot.hub.target import manifest_at
 
     commit = hub.head(repo, revision).sha
+    if not commit:
+        return None
     tree = hub.tree(repo, commit)
-    if Release.PATH not in tree:
-        return None
-    try:
-        release = Release.from_json(hub.read_bytes(repo, commit, Release.PATH), where=f"{repo}@{revision}")
-    except VerificationError:
-        return None
 
     def text(path: str) -> str:
         return hub.read_bytes(repo, commit, path).decode("utf-8", errors="replace") if path in tree else ""
 
+    release = None
+    if Release.PATH in tree:
+        with suppress(VerificationError):  # Written by another version of the bot, or damaged.
+            release = Release.from_json(hub.read_bytes(repo, commit, Release.PATH), where=f"{repo}@{revision}")
     manifest = manifest_at(hub, repo, commit, tree)
-    listed = manifest.files if manifest is not None else {}
+    listed = manifest.files if manifest is not None and release is not None else {}
     files = tuple(FileRecord(path=path, bytes=ids.bytes, sha256=ids.sha256) for path, ids in sorted(listed.items()))
-    return Kept(release, f"{repo}@{commit}", text(CARD), text(CARD_AS_RENDERED), files)
+    return Published(release, f"{repo}@{commit}", text(CARD), text(CARD_AS_RENDERED), files)
 
 
-def published(hub: Hub, repo: str, revision: str) -> Kept:
+def published(hub: Hub, repo: str, revision: str) -> Published:
     """As `published_at`, for somebody who asked for just this release.
 
     Raises:
         VerificationError: It holds none that can be read.
     """
     found = published_at(hub, repo, revision)
-    if found is None:
+    if found is None or found.release is None:
         raise VerificationError(
             f"holds no {Release.PATH} that can be read",
             where=f"{repo}@{revision}",

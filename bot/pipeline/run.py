@@ -7,18 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bot.errors import BotError, OverwriteError, VerificationError, WithheldError
+from bot.errors import BotError, HubError, OverwriteError, VerificationError, WithheldError
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
 from bot.pipeline.measuring import Figures, measure
 from bot.pipeline.opening import opens
 from bot.pipeline.prepare import Prepared, prepare
+from bot.pipeline.reviewing import say_review, what_is_published
 from bot.pipeline.samples import Samples, load_samples
 from bot.recipe import Recipe
 from bot.records import Release
 
 if TYPE_CHECKING:
+    from bot.card.published import Published
     from bot.hub.publish import Publication
 
 
@@ -66,7 +68,7 @@ def build(context: Context, recipe: Recipe) -> Outcome:
         BotError: A stage failed.
     """
     prepared = prepare(context, recipe)
-    return _outcome(prepared, _make(context, prepared, None).assembled)
+    return _outcome(prepared, _make(context, prepared, _what_is_published(context, recipe)).assembled)
 
 
 def publish(
@@ -97,10 +99,12 @@ def publish(
         context.reporter.note(there.reason)
         if there.merged is not None and not dry_run:
             _post_pins(context, recipe.plan.target.repo, there.merged)
+        if not dry_run:
+            say_review(context, there, None, recipe.plan.target.repo)
         return Outcome(identity=prepared.identity, publication=replace(there, kind="nothing"))
     if not retry:
         _respect_withheld(context, prepared)
-    previous = publishing.read_release(context.hub, recipe.plan.target.repo)
+    previous = what_is_published(context.hub, recipe.plan.target.repo)
     made = _make(context, prepared, previous)
     assembled, outcome = made.assembled, _outcome(prepared, made.assembled)
     if assembled.release.withheld and not dry_run and context.hub.account:
@@ -121,9 +125,19 @@ def publish(
         reopen=reopen,
     )
     _verify(context, made, publication)
+    say_review(context, publication, assembled.review, assembled.release.target)
     if not assembled.release.withheld:
         withholding.close_notices(context.hub, assembled.release, publication.url, context.reporter.note)
     return replace(outcome, publication=publication)
+
+
+def _what_is_published(context: Context, recipe: Recipe) -> Published | None:
+    """What the target holds, for the review; a build needs no target, and goes on if it cannot be read."""
+    try:
+        return what_is_published(context.hub, recipe.plan.target.repo)
+    except HubError as error:
+        context.reporter.warn(f"the review compares with nothing, since the target could not be read: {error}")
+        return None
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,7 @@ class _Made:
     figures: dict[str, Figures]
 
 
-def _make(context: Context, prepared: Prepared, previous: Release | None) -> _Made:
+def _make(context: Context, prepared: Prepared, previous: Published | None) -> _Made:
     context.work.clean()
     samples = load_samples(context, prepared)
     built = build_artifacts(context, prepared, samples.feeds)
@@ -152,7 +166,7 @@ def _outcome(prepared: Prepared, assembled: Assembled) -> Outcome:
         release=assembled.release,
         folder=assembled.folder,
         card=assembled.folder / "README.md",
-        review=assembled.review,
+        review=assembled.page,
     )
 
 

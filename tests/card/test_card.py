@@ -10,19 +10,32 @@ import pytest
 from markdown_it import MarkdownIt
 from releases import ROOT, fused_release, release_of, seed_release, template
 
-from bot.card.card import RenderedCard, render_card, render_plots, render_pull_request, render_summary
+from bot.card.card import (
+    RenderedCard,
+    Review,
+    render_card,
+    render_comment,
+    render_pull_request,
+    render_summary,
+)
 from bot.card.explain import explain
 from bot.card.lint import loose_digits
 from bot.card.markdown import plain_text
+from bot.card.merge import Conflict, Merged
+from bot.card.published import Published
 from bot.errors import RecipeError
 from bot.recipe import load_recipe, recipe_names
-from bot.records import Release
+from bot.records import FileRecord, Release
 
 SHARED = "{% extends 'shared/card.md.j2' %}"
 
 
 def card_of(release: Release) -> RenderedCard:
     return render_card(release, template=template(release.recipe), template_name=f"{release.recipe}/card.md.j2")
+
+
+def summary_of(release: Release) -> str:
+    return render_summary(Review(release, card_of(release).text))
 
 
 def block(release: Release, text: str) -> str:
@@ -196,7 +209,7 @@ def test_two_renders_are_the_same_bytes(name: str, request: pytest.FixtureReques
     again = Release.from_json(release.to_json())
     assert card_of(release).text == card_of(again).text
     assert render_pull_request(release) == render_pull_request(again)
-    assert render_summary(release) == render_summary(again)
+    assert summary_of(release) == summary_of(again)
 
 
 def test_no_figure_of_the_record_is_in_the_template(seed: Release) -> None:
@@ -249,13 +262,13 @@ def test_withheld_files_are_named_with_the_reason_and_nothing_else(withheld: Rel
 def test_nothing_published(withheld: Release) -> None:
     release = withheld.model_copy(update={"withheld": ("fp16", "int8")})
     assert "every one was withheld" in card_of(release).text
-    assert "**Nothing to publish**" in render_summary(release)
+    assert "**Nothing to publish**" in summary_of(release)
 
 
 def test_random_weights_are_shouted_first_and_linked_to_nobody(seed: Release) -> None:
     release = seed.model_copy(update={"random_weights": True})
     title, body = render_pull_request(release)
-    for text in (card_of(release).text.split("\n# faceage-onnx\n")[1], body, render_summary(release)):
+    for text in (card_of(release).text.split("\n# faceage-onnx\n")[1], body, summary_of(release)):
         assert "**⚠ Random weights: for testing only, do not use.**" in text[:400]
         assert "https://huggingface.co" not in text
     assert title.startswith("[random weights] ")
@@ -355,6 +368,21 @@ STRUCTURE = frozenset(
 )
 
 
+def comment_of(bad: Release) -> str:
+    """A comment that compares one hostile release with another, whose card was edited by hostile hands."""
+    evil = bad.source.repo
+    theirs = card_of(bad).text.replace("## Pinning", evil)
+    before = Published(
+        bad.model_copy(update={"measurements": bad.measurements[:1], "licenses": (), "runtime": evil + evil}),
+        card=theirs,
+        rendered=card_of(bad).text,
+        files=(FileRecord(path=evil, bytes=1, sha256="00" * 32),),
+    )
+    files = (FileRecord(path="x" + evil, bytes=2, sha256="11" * 32), FileRecord(path=evil, bytes=3, sha256="22" * 32))
+    merged = Merged(theirs, (Conflict(evil, evil, f"{evil}\n{evil}"), Conflict("", evil, "")), 1)
+    return render_comment(Review(bad, theirs, files, (), before, merged))
+
+
 @pytest.mark.parametrize(
     ("name", "evil"),
     [*(("seed", evil) for evil in EVIL), ("two_networks", " ".join(EVIL)), ("withheld", "\n".join(EVIL))],
@@ -377,11 +405,13 @@ def test_hostile_text_is_inert_everywhere(name: str, evil: str, request: pytest.
     assert shape(card.text) == shape(harmless.text)
     title, body = render_pull_request(bad)
     assert title == plain_text(title)
-    for text in (card.text, body, render_summary(bad)):
-        body = re.sub(r"^```.*?^```$", "", text.split("---\n", 2)[-1], flags=re.MULTILINE | re.DOTALL)
+    for text in (card.text, body, summary_of(bad), comment_of(bad)):
+        whole = text.split("---\n", 2)[2] if text.startswith("---\n") else text
+        body = re.sub(r"^(```+).*?^\1$", "", whole, flags=re.MULTILINE | re.DOTALL)
         page = markdown.render(body)
         assert "<script" not in page
-        assert set(re.findall(r'<img [^>]*?src="([^"]*)"', page)) <= {plot.path for plot in render_plots(bad)}
+        for address in re.findall(r'<img [^>]*?src="([^"]*)"', page):
+            assert re.fullmatch(r"release/plots/(errors|latency|size)[A-Za-z0-9_-]*\.svg", address)
         assert "<strong>bold" not in page
         assert 'href="javascript' not in page and 'href="https://evil' not in page
         assert "\u202e" not in text and "\u2066" not in text and "\ue000" not in text
