@@ -145,6 +145,64 @@ def equal_initializer_names_in_two_branches() -> Kind:
 
 
 @kind
+def initializer_that_hides_an_outer_one() -> Kind:
+    """ONNX Runtime reads the inner one; ONNX's reference evaluator takes the outer one."""
+    then = graph([node("Mul", ["a", "w"], ["t"])], [], [value("t", [3, 4])], [tensor("w", [2.0])])
+    other = graph([node("Neg", ["a"], ["e"])], [], [value("e", [3, 4])])
+    made = model(
+        [node("Mul", ["x", "w"], ["a"]), node("If", ["c"], ["y"], then_branch=then, else_branch=other)],
+        [value("x", [3, 4]), value("c", [], BOOL)],
+        [value("y", [3, 4])],
+        [tensor("w", [3.0])],
+    )
+    return Kind(made, {"x": X34, "c": np.array(True)}, judged_by_reference=False)
+
+
+@kind
+def number_beyond_the_range_in_one_branch() -> Kind:
+    """What comes out of it is too large for float16, and what reads it behind the branches brings it back."""
+    then = graph([node("Mul", ["a", "big"], ["t"])], [], [value("t", [3, 4])], [tensor("big", [1e6])])
+    other = graph([node("Neg", ["a"], ["e"])], [], [value("e", [3, 4])])
+    made = model(
+        [
+            node("Exp", ["x"], ["a"]),
+            node("If", ["c"], ["b"], then_branch=then, else_branch=other),
+            node("Sqrt", ["b"], ["y"]),
+        ],
+        [value("x", [3, 4]), value("c", [], BOOL)],
+        [value("y", [3, 4])],
+    )
+    return Kind(made, {"x": X34, "c": np.array(True)})
+
+
+@kind
+def number_beyond_the_range_in_a_loop() -> Kind:
+    """It goes into the next turn, and out of the loop."""
+    body = graph(
+        [
+            node("Mul", ["state", "big"], ["next"]),
+            node("Sqrt", ["state"], ["each"]),
+            node("Identity", ["go"], ["on"]),
+        ],
+        [value("i", [], INT64), value("go", [], BOOL), value("state", [3, 4])],
+        [value("on", [], BOOL), value("next", [3, 4]), value("each", [3, 4])],
+        [tensor("big", [1e6])],
+    )
+    made = model(
+        [
+            node("Exp", ["x"], ["a"]),
+            node("Loop", ["trips", "", "a"], ["last", "all"], body=body),
+            node("Sqrt", ["last"], ["s"]),
+            node("Sqrt", ["s"], ["y"]),
+        ],
+        [value("x", [3, 4])],
+        [value("y", [3, 4]), value("all", [2, 3, 4])],
+        [tensor("trips", 2, np.int64)],
+    )
+    return Kind(made, {"x": X34}, judged_by_reference=False)
+
+
+@kind
 def float_only_operator_in_a_branch() -> Kind:
     then = graph(
         [node("Range", ["zero", "four", "one"], ["r"]), node("Mul", ["x", "r"], ["a"])],

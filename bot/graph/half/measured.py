@@ -86,7 +86,7 @@ class _Marker:
         self._hold_maker(value, seen, makes)
         waiting, known = [value], {value}
         while waiting:
-            for reader, _ in waiting.pop().readers:
+            for reader in regions.readers_of(waiting.pop()):
                 self._keep(reader, seen, reads)
                 if reader.op not in rules.MOVES:
                     continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bot.graph.half import rules
 from bot.graph.half.constants import Constants
-from bot.graph.half.scopes import Node, State, Value
+from bot.graph.half.scopes import Node, Scope, State, Value
 from bot.graph.tensors import FLOAT16_OVERFLOWS_AT
 
 BEYOND = "reads a number beyond float16's range"
@@ -183,10 +183,47 @@ def harmless(node: Node, value: Value, constants: Constants) -> bool:
     return node.op == "Max" and fit.most_positive < FLOAT16_OVERFLOWS_AT
 
 
+def readers_of(value: Value) -> Iterator[Node]:
+    """Nodes that read a tensor: under its name, behind branches and loops that give it out, in a loop's next turn.
+
+    A node may come more than once.
+    """
+    waiting, known = [value], {value}
+    while waiting:
+        each = waiting.pop()
+        yield from (reader for reader, _ in each.readers)
+        onward = [other for other in _passed_on(each) if other not in known]
+        known.update(onward)
+        waiting += onward
+
+
+def _passed_on(value: Value) -> Iterator[Value]:
+    """Tensors of other graphs that are given a tensor as it is."""
+    for reader, place in value.readers:
+        if reader.op in ("Loop", "Scan"):
+            yield from _input_of(reader.inner[0], place)
+    owner = value.scope.owner
+    for place, result in enumerate(value.scope.outputs) if owner is not None and value.is_output else []:
+        if result is value and owner is not None and owner.op in ("If", "Loop", "Scan"):
+            # A loop's body has its condition before, and its count before both.
+            shift = owner.op == "Loop"
+            outer = owner.outputs[place - shift] if shift <= place < len(owner.outputs) + shift else None
+            if outer is not None:
+                yield outer
+            if owner.op != "If":
+                yield from _input_of(value.scope, place + shift)
+
+
+def _input_of(scope: Scope, place: int) -> Iterator[Value]:
+    inputs = scope.graph.input
+    if place < len(inputs):
+        yield scope.values[inputs[place].name]
+
+
 def _float_readers(node: Node) -> Iterator[Node]:
     """Nodes that read a float32 result of a node and have one of their own."""
     for value in node.outputs:
         if value is not None and value.is_float:
-            for reader, _ in value.readers:
+            for reader in readers_of(value):
                 if any(output is not None and output.is_float for output in reader.outputs):
                     yield reader

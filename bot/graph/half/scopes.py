@@ -154,6 +154,7 @@ class Scope:
     Attributes:
         graph: In the source; the result is written into it.
         parent: The graph around it.
+        owner: The node that it belongs to; None for the main graph.
         values: By name.
         nodes: In order.
         outputs: In order.
@@ -161,6 +162,7 @@ class Scope:
 
     graph: GraphProto
     parent: Scope | None
+    owner: Node | None = None
     values: dict[str, Value] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -250,7 +252,9 @@ class _Reader:
         for attribute, inferred in zip(proto.attribute, typed.attribute, strict=True):
             pairs = [(attribute.g, inferred.g)] if attribute.HasField("g") else []
             for graph, typed_graph in [*pairs, *zip(attribute.graphs, inferred.graphs, strict=True)]:
-                node.inner.append(self.scope(graph, typed_graph, scope))
+                inner = self.scope(graph, typed_graph, scope)
+                inner.owner = node
+                node.inner.append(inner)
         for name in proto.output:
             node.outputs.append(self._add(scope, name, types, node) if name else None)
         scope.nodes.append(node)
