@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,24 +21,31 @@ LOCAL = "local"
 
 
 @contextmanager
-def open_hub(hub: str | None, hub_dir: Path | None, token_file: Path | None) -> Iterator[Hub]:
+def open_hub(
+    hub: str | None,
+    hub_dir: Path | None,
+    token_file: Path | None,
+    tell: Callable[[str], None] | None = None,
+) -> Iterator[Hub]:
     """The Hub that a command talks to.
 
     Args:
         hub: `local`, an address, or None for the public Hub.
         hub_dir: Data of the embedded Hub.
         token_file: Holds the token for `hub`.
+        tell: Is told of every wait.
     """
     from bot.hub.client import Hub
+    from bot.hub.retry import Policy
     from bot.hub.tokens import default_endpoint, read_token_file, token_for
 
     if hub == LOCAL:
         with local_hub(options.hub_folder(hub_dir)) as running:
-            yield Hub(running.endpoint, running.token)
+            yield Hub(running.endpoint, running.token, policy=Policy(tell=tell))
         return
     endpoint = hub or default_endpoint(os.environ)
     explicit = read_token_file(token_file) if token_file else None
-    yield Hub(endpoint, token_for(endpoint, os.environ, explicit=explicit))
+    yield Hub(endpoint, token_for(endpoint, os.environ, explicit=explicit), policy=Policy(tell=tell))
 
 
 @contextmanager
@@ -56,7 +63,7 @@ def open_context(
     from bot.work import WorkFolder
     from bot.worker import Worker, isolation
 
-    with reporting() as reporter, open_hub(hub, hub_dir, token_file) as opened:
+    with reporting() as reporter, open_hub(hub, hub_dir, token_file, reporter.note) as opened:
         if isolation().kind == "none":
             reporter.warn(f"untrusted files are parsed without isolation: {isolation().reason}")
         folder = WorkFolder(options.work_folder(work))
