@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from bot.errors import RecipeError, StepError
-from bot.graph.parameters import Float16CommonParameters, Float16Parameters, NoParameters
+from bot.graph.parameters import Float16CommonParameters, Float16Parameters, NoParameters, RebuildParameters
 from bot.records import Json
 
 Progress = Callable[[int, int, str], None]
@@ -102,6 +102,12 @@ _STEPS = (
         "bot.graph.cast_pairs:drop_cast_round_trips",
         NoParameters,
         "Removes casts to float16 that only feed casts back to float32.",
+    ),
+    StepSpec(
+        "rebuild",
+        "bot.graph.rebuild:rebuild",
+        RebuildParameters,
+        "Writes a network anew with fused operators, around the source's weights.",
     ),
 )
 

@@ -1,0 +1,196 @@
+"""What a part of a graph without weights computes, told by what it answers.
+
+Attention with rotary positions can be written in a hundred ways, and so can GELU. Rather than to list them, the part
+is run on random numbers and compared with the definition. Only operators are let through that could stand in such a
+part at all, so that agreement there is agreement everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.graph.rebuild.folding import Operation, Value, evaluate
+
+Array = NDArray[Any]
+
+ATTENTION_OPERATORS = frozenset(
+    {"Add", "Attention", "Concat", "Div", "Flatten", "Gather", "IsNaN", "MatMul", "Mul", "Neg", "Reshape", "Slice"}
+    | {"Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze", "Where"}
+)
+ACTIVATION_OPERATORS = frozenset({"Add", "Div", "Erf", "Gelu", "Mul", "Pow", "Sub", "Tanh"})
+
+_AGREEMENT = 1e-5
+"""Largest difference from the definition, for results of order one computed in float32."""
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """Angles of the rotary positions, as tables.
+
+    Attributes:
+        cos: Patches x half a head's width, float64.
+        sin: The same.
+        computed_in: `float64` if the source has the angles, `float32` if it has cosines and sines only.
+    """
+
+    cos: NDArray[np.float64]
+    sin: NDArray[np.float64]
+    computed_in: str
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How many heads, what scores are multiplied by, and the rotation."""
+
+    heads: int
+    scale: float
+    rotation: Rotation
+
+
+def gelu(values: Array) -> Array:
+    """Its definition with the error function, in float64."""
+    return np.array([x * 0.5 * (1.0 + math.erf(x / math.sqrt(2.0))) for x in values.astype(np.float64).tolist()])
+
+
+def is_gelu(operations: list[Operation], start: Value, end: Value) -> bool:
+    """Whether these operations make GELU of a value, number by number."""
+    if not operations or any(operation.op not in ACTIVATION_OPERATORS for operation in operations):
+        return False
+    constants = [value for operation in operations for value in operation.operands if value.constant]
+    if any(value.elements != 1 for value in constants):
+        return False
+    points = np.linspace(-12.0, 12.0, 1201, dtype=np.float32)
+    (answer,) = evaluate(operations, {start: points.reshape((1,) * (len(start.sizes) - 1) + (-1,))}, [end])
+    return answer.size == points.size and bool(np.abs(answer.reshape(-1) - gelu(points)).max() < _AGREEMENT)
+
+
+def read_attention(
+    operations: list[Operation], feeds: list[tuple[Value, slice]], end: Value, shape: tuple[int, ...], patches: int
+) -> tuple[Attention, tuple[int, int, int]] | None:
+    """What kind of attention these operations are.
+
+    Args:
+        operations: From the projections to the value that the output projection reads.
+        feeds: Where the three projections end, each with its columns.
+        end: What is computed.
+        shape: Batch, tokens, width.
+        patches: How many tokens, the last ones, have a position.
+
+    Returns:
+        The attention, and which of the three are query, key and value; None if it is another computation.
+    """
+    if any(operation.op not in ATTENTION_OPERATORS for operation in operations):
+        return None
+    if sum(operation.op in ("Softmax", "Attention") for operation in operations) != 1:
+        return None
+    batch, tokens, width = shape
+    if tokens <= patches or end.elements != batch * tokens * width:
+        return None
+    rng = np.random.default_rng(0)
+    parts = [rng.standard_normal((batch, tokens, width)).astype(np.float32) for _ in range(3)]
+    given: dict[Value, Array] = {}
+    for value in dict.fromkeys(value for value, _ in feeds):
+        both = [part for (other, _), part in zip(feeds, parts, strict=True) if other is value]
+        given[value] = np.concatenate(both, axis=-1).reshape(value.sizes)
+    (answer,) = evaluate(operations, given, [end])
+    return _explain(answer.reshape(shape), parts, _rotations(operations, patches), _heads(operations, width))
+
+
+def _explain(
+    answer: Array, parts: list[Array], rotations: list[Rotation], heads: list[int]
+) -> tuple[Attention, tuple[int, int, int]] | None:
+    for order in ((0, 1, 2), (1, 0, 2), (0, 2, 1), (2, 0, 1), (1, 2, 0), (2, 1, 0)):
+        query, key, value = (parts[place] for place in order)
+        for count in heads:
+            for rotation in rotations:
+                if query.shape[-1] // count != 2 * rotation.cos.shape[1]:
+                    continue
+                for scale in ((query.shape[-1] / count) ** -0.5, 1.0):
+                    attention = Attention(count, scale, rotation)
+                    if np.abs(attend(attention, query, key, value) - answer).max() < _AGREEMENT:
+                        return attention, order
+    return None
+
+
+def attend(attention: Attention, query: Array, key: Array, value: Array) -> Array:
+    """The definition, in float32 for the products; all of shape batch x tokens x width."""
+
+    def split(array: Array) -> Array:
+        batch, tokens, width = array.shape
+        return array.reshape(batch, tokens, attention.heads, width // attention.heads).transpose(0, 2, 1, 3)
+
+    turned = [_turn(split(array), attention.rotation) for array in (query, key)]
+    scores = turned[0] @ turned[1].transpose(0, 1, 3, 2) * np.float32(attention.scale)
+    scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    mixed = (scores / scores.sum(axis=-1, keepdims=True)) @ split(value)
+    joined: Array = mixed.transpose(0, 2, 1, 3).reshape(query.shape)
+    return joined
+
+
+def _turn(heads: Array, rotation: Rotation) -> Array:
+    first = heads.shape[2] - rotation.cos.shape[0]
+    half = heads.shape[3] // 2
+    cos, sin = rotation.cos.astype(np.float32), rotation.sin.astype(np.float32)
+    result = heads.copy()
+    left, right = heads[:, :, first:, :half], heads[:, :, first:, half:]
+    result[:, :, first:, :half] = left * cos - right * sin
+    result[:, :, first:, half:] = right * cos + left * sin
+    return result
+
+
+def _heads(operations: list[Operation], width: int) -> list[int]:
+    """Candidates for the number of heads: sizes of axes."""
+    sizes = {size for operation in operations for value in operation.outputs for size in value.sizes}
+    return sorted((size for size in sizes if size > 0 and width % size == 0 and size < width), reverse=True)
+
+
+def _rotations(operations: list[Operation], patches: int) -> list[Rotation]:
+    """Pairs of tables by which the operations multiply."""
+    tables: dict[bytes, Value] = {}
+    for operation in operations:
+        for value in operation.operands if operation.op == "Mul" else []:
+            if _is_table(value, patches):
+                tables.setdefault(value.read().tobytes(), value)
+    found = []
+    for one in tables.values():
+        for other in tables.values():
+            rotation = None if one is other else _rotation(one, other)
+            if rotation is not None:
+                found.append(rotation)
+    return found
+
+
+def _is_table(value: Value, patches: int) -> bool:
+    whole = value.constant and len(value.sizes) >= 2 and value.elements == patches * value.width
+    return whole and value.sizes[-2] == patches and value.width % 2 == 0
+
+
+def _rotation(first: Value, second: Value) -> Rotation | None:
+    width, half = first.width, first.width // 2
+    if second.width != width:
+        return None
+    angles = _angles(first, "Cos"), _angles(second, "Sin")
+    if angles[0] is not None and angles[1] is not None and np.array_equal(angles[0], angles[1]):
+        wide = angles[0].astype(np.float64).reshape(-1, width)
+        cos, sin, computed_in = np.cos(wide), np.sin(wide), "float64"
+    else:
+        cos, sin = (value.read().astype(np.float64).reshape(-1, width) for value in (first, second))
+        computed_in = "float32"
+    if not (np.array_equal(cos[:, :half], cos[:, half:]) and np.array_equal(sin[:, :half], sin[:, half:])):
+        return None
+    if np.abs(cos**2 + sin**2 - 1).max() > 1e-5:
+        return None
+    return Rotation(cos[:, :half], sin[:, :half], computed_in)
+
+
+def _angles(table: Value, op: str) -> Array | None:
+    """What a table is the cosine or sine of."""
+    while table.producer is not None and table.producer.op in ("Reshape", "Unsqueeze", "Squeeze", "Cast"):
+        table = table.producer.operands[0]
+    made = table.producer
+    return made.operands[0].read() if made is not None and made.op == op else None

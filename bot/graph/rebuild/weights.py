@@ -1,0 +1,91 @@
+"""Weights of a rebuilt graph: read from the source, scaled and rounded only while the file is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bot.errors import StepError
+from bot.graph.rebuild.patterns import Linear
+from bot.graph.tensors import to_float16
+
+_COARSE = 2.0**-10
+"""A matrix whose rounding error, against its own size, is larger than this has lost bits to subnormal numbers."""
+
+
+@dataclass(frozen=True)
+class MatrixPayload:
+    """A projection's matrix as (in, out).
+
+    Attributes:
+        linear: Where it comes from.
+        columns: Which of its columns.
+        factor: Shape (columns,), by which they are multiplied; None for none.
+        half: It is stored in float16.
+        role: For messages.
+    """
+
+    linear: Linear
+    columns: slice
+    factor: NDArray[np.float64] | None
+    half: bool
+    role: str
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """(in, out)."""
+        rows, columns = self.linear.shape
+        return rows, len(range(columns)[self.columns])
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return self.dims[0] * self.dims[1] * (2 if self.half else 4)
+
+    def read(self) -> NDArray[np.uint8]:
+        """The bytes.
+
+        Raises:
+            StepError: float16 cannot hold a weight.
+        """
+        matrix = self.values()
+        if not self.half:
+            return np.ascontiguousarray(matrix, "<f4").view(np.uint8).reshape(-1)
+        rounded = to_float16(matrix)
+        if not np.isfinite(rounded).all():
+            raise StepError("has weights beyond float16's range.", where=self.role, remedy="Use precision: fp32.")
+        return rounded.view(np.uint8).reshape(-1)
+
+    def values(self) -> NDArray[np.float32]:
+        """The numbers, before they are rounded to float16."""
+        matrix = self.linear.matrix()[:, self.columns]
+        if self.factor is None:
+            return np.ascontiguousarray(matrix, np.float32)
+        return np.ascontiguousarray(matrix * self.factor.astype(np.float32), np.float32)
+
+    def rounds_well(self) -> bool:
+        """Whether float16 holds the scaled matrix about as well as it holds any."""
+        values = self.values()
+        error = (to_float16(values).astype(np.float32) - values).reshape(-1)
+        flat = values.reshape(-1)
+        size = float(np.dot(flat, flat)) ** 0.5
+        return bool(float(np.dot(error, error)) ** 0.5 <= _COARSE * size)
+
+
+@dataclass(frozen=True)
+class ArrayPayload:
+    """Numbers that are computed when they are asked for and small enough to be kept."""
+
+    array: NDArray[Any]
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return int(self.array.nbytes)
+
+    def read(self) -> NDArray[np.uint8]:
+        """The bytes."""
+        return np.ascontiguousarray(self.array).view(np.uint8).reshape(-1)
