@@ -10,7 +10,7 @@ from mutants import BUGS, ROOT, try_bug
 THREE = (
     "a cast is dropped",
     "what an inner graph captures is forgotten",
-    "what was measured beyond the range counts for its maker only",
+    "names that are taken are taken again",
 )
 
 
