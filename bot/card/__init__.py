@@ -10,9 +10,10 @@ Step `rebuild`, for a graph that was written anew with fused operators:
 |---|---|
 | `residual_scale` | what the residual stream is multiplied by: 0.125, shown as 1/8 |
 | `epsilon_scale` | what each LayerNorm's epsilon is multiplied by: 0.015625, shown as 1/64 |
-| `residual_channel` | the channel that carries the massive activation |
-| `residual_peak_before` | largest magnitude on the source's residual stream, over the samples |
-| `residual_peak_after` | largest magnitude on the rebuilt one |
+| `residual_channel` | the channel that carries the massive activation, if the step knows it |
+| `residual_peak_before` | largest magnitude on the source's residual stream, if the step knows it |
+| `residual_peak_after` | largest magnitude on the rebuilt one, if the step knows it |
+| `precision` | `fp16` (also where it is missing) or `fp32`, of projections and attention |
 | `folded` | a list, of `layer_scales` (into the output projections) and `value_bias` (into their bias) |
 | `rotary_computed_in` | the dtype in which the tables of cosines and sines were computed: `float64` |
 | `tokens` | how many tokens pass through a block |
@@ -23,6 +24,7 @@ Step `rebuild`, for a graph that was written anew with fused operators:
 Step `drop_cast_round_trips`: `up_casts_removed` and `down_casts_removed`. Step `float16_common`: `clipped_above`. Step
 `float16`: `nodes_converted`, `nodes_kept`, `kept_because`, `casts_added` and `weights`.
 
-The peak of the source's residual stream in the section on fp16 is a Measurement of `source:KEY` with the subject
-`residual` and the metric `largest_magnitude`.
+What the steps do not know is measured: Measurements of `source:KEY` with the subject `residual` and the metric
+`largest_magnitude` (the peak) or `massive_channel` (which channel). Without a peak of the rebuilt stream, the card gives
+the source's peak times the scale, a power of two.
 """

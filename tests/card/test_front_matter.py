@@ -10,11 +10,14 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from releases import ROOT, release_of, template
 from ruamel.yaml import YAML
 
+from bot.card.card import render_card
 from bot.card.front_matter import dump, front_matter
 from bot.card.markdown import plain_text
 from bot.errors import RecipeError
+from bot.recipe import load_recipe, recipe_names
 from bot.records import LicenseRecord, Release
 
 
@@ -126,3 +129,20 @@ def test_the_hubs_own_reader_reads_it(seed: Release) -> None:
     assert card.data.license == "apache-2.0"
     assert card.data.base_model == "TrungTran/faceage_ClientScan"
     assert card.data.to_dict()["release_id"] == seed.identity
+
+
+@pytest.mark.parametrize("name", recipe_names(ROOT / "recipes"))
+def test_the_hub_accepts_the_card_of_every_recipe(name: str) -> None:
+    """Checked as the Hub checks a card before a commit: licences, relations, tasks, lists."""
+    from bot.localhub.cards import validate
+
+    release = release_of(load_recipe(ROOT / "recipes" / name))
+    card = render_card(release, template=template(name), template_name="x/card.md.j2").text
+    assert validate(card, "models") == ([], [])
+
+
+def test_data_sets_that_a_recipe_declares_are_told(seed: Release) -> None:
+    declared = {**seed.declared, "card": {**seed.declared["card"], "datasets": ["a/b", "c/d"]}}  # type: ignore[dict-item]
+    text, _ = front_matter(seed.model_copy(update={"declared": declared}))
+    assert "datasets:\n- a/b\n- c/d\n" in text
+    assert "model-index" not in text  # Agreement with the source is not a result on labelled data.

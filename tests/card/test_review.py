@@ -146,7 +146,7 @@ def changed_before(seed: Release) -> Release:
     licenses = (seed.licenses[0].model_copy(update={"sha256": "00" * 32}), *seed.licenses[1:])
     source = seed.source.model_copy(update={"commit": "f" * 40})
     update = {"measurements": measurements, "artifacts": (artifact,), "licenses": licenses, "source": source}
-    return seed.model_copy(update={**update, "identity": "1a2b" * 16})
+    return seed.model_copy(update={**update, "identity": "1a2b" * 16, "withheld": ()})
 
 
 def test_what_changed_since_the_release_before(seed: Release) -> None:
