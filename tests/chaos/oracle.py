@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 MANIFEST = "release/files.json"
+REVIEW = "<!-- hub-publishing-bot review -->"
 SUPERSEDED, RIVAL, PASSED = (f"Closed-By-Bot: {reason}" for reason in ("superseded", "rival", "passed"))
 
 Tree = Mapping[str, tuple[str, str, int]]
@@ -114,7 +115,7 @@ class Oracle:
         comments = tuple(
             (event["author"]["name"], event["data"]["latest"]["raw"])
             for event in item["events"]
-            if event["type"] == "comment"
+            if event["type"] == "comment" and not event["data"].get("hidden")
         )
         author = item["author"]["name"]
         return Conversation(author, item["isPullRequest"], item["status"], comments, len(item["events"]))
@@ -196,6 +197,9 @@ def what_is_wrong(
         return f"#{standing[0]} is no open pull request of the bot: {item.status}"
     if f"Release-Id: {wanted.identity}" not in item.comments[0][1]:
         return f"#{standing[0]} does not name its release"
+    reviews = [text for author, text in item.comments if author == wanted.account and REVIEW in text]
+    if len(reviews) > 1:
+        return f"the review stands {len(reviews)} times on #{standing[0]}"
     if any(number < standing[0] for number in closed):
         return f"an older rival of #{standing[0]} was closed in its favour"
     history, tree = now.pulls[standing[0]]

@@ -9,7 +9,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,22 +153,38 @@ class Place:
         return Hub(endpoint or self.server.endpoint, self.server.tokens[user], policy=policy(**limits))
 
     def run(self, case: Any, mode: str, *, endpoint: str = "", **limits: Any) -> Ran:
-        """What `bot publish` does to the Hub, once: look, publish, download and check."""
+        """What `bot publish` does to a target, once: look, publish, download and check, say the review."""
         from bot.hub.publish import find, publish
         from bot.hub.verify import confirm
+        from bot.hub.withheld import close_notices
 
+        release = case.release
         try:
             with alarm():
                 hub = self.hub(endpoint, **limits)
-                there = find(hub, case.release.target, case.release.identity, mode=mode)
+                there = find(hub, release.target, release.identity, mode=mode)
                 if there is not None:
+                    self._say_review(hub, there, release.target, only_if_missing=True)
                     return Ran(there)
                 done = publish(hub, **case.arguments(mode))
                 if done.kind != "nothing":
-                    confirm(hub, case.release, done, self.scratch())
+                    confirm(hub, release, done, self.scratch())
+                self._say_review(hub, done, release.target)
+                close_notices(hub, release, done.url, lambda _: None)
                 return Ran(done)
         except (Exception, Hung) as error:
             return Ran(error=error)
+
+    def _say_review(self, hub: Any, publication: Any, repo: str, *, only_if_missing: bool = False) -> None:
+        """As the pipeline does it: a review that could not be said fails nothing, and the next run says it."""
+        from bot.errors import BotError
+        from bot.hub.comments import keep_comment, own_comments
+
+        if publication.kind != "pull-request":
+            return
+        with suppress(BotError):
+            if not only_if_missing or not own_comments(hub, repo, publication.number):
+                keep_comment(hub, repo, publication.number, "What changed: everything.")
 
     def wanted(self, case: Any, mode: str) -> Any:
         """The end state of publishing a release."""

@@ -75,6 +75,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Place, str, str], None]]] = {
     "licence removed": ("LICENSE", _remove("LICENSE")),
     "licence and list changed": ("LICENSE", _change_with_list("LICENSE")),
     "card changed": ("README.md", _change("README.md", b"---\nlicense: mit\n---\n# Other words\n")),
+    "card and list changed": ("README.md", _change_with_list("README.md")),
     "card removed": ("README.md", _remove("README.md")),
     "card as rendered changed": ("release/card.md", _change("release/card.md")),
     "record changed": ("release.json", _change_record),
