@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bot.errors import StepError
+from bot.measure import providers
 from bot.pipeline.answers import folders_of, texts_of
 from bot.pipeline.building import Built
 from bot.pipeline.context import RUNTIMES, Context
@@ -83,6 +84,7 @@ def _peak(context: Context, prepared: Prepared, source: str, samples: Samples) -
             value=stream["peak"],
             artifact=f"source:{source}",
             provider="cpu",
+            device=providers.device_name("cpu"),
             runtime=ranges["runtime"],
             batch=1,
             samples=ranges["samples"],

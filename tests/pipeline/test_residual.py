@@ -75,6 +75,9 @@ def test_the_peak_is_told_once_with_the_first_artifact_in_fp16(dtype: str, told_
     )
     assert peak.value == pytest.approx(1.6e5, rel=0.05)
     assert "channel 37" in peak.method
+    assert (peak.provider, peak.batch) == ("cpu", 1)
+    assert peak.device
+    assert peak.runtime.startswith("onnxruntime ")
     assert not listener.warnings
     assert list((tmp_path / "work" / "ranges").glob("*/scratch")) == []
 
