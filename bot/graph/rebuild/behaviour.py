@@ -8,6 +8,7 @@ part at all, so that agreement there is agreement everywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,9 @@ ATTENTION_OPERATORS = frozenset(
     | {"Softmax", "Split", "Squeeze", "Transpose", "Unsqueeze", "Where"}
 )
 ACTIVATION_OPERATORS = frozenset({"Add", "Div", "Erf", "Gelu", "Mul", "Pow", "Sub", "Tanh"})
+
+_COMPARED_ELEMENTS = 4096
+"""Constants up to this size are compared by their contents; larger ones are the same if they are one tensor."""
 
 _AGREEMENT = 1e-5
 """Largest difference from the definition, for results of order one computed in float32."""
@@ -99,6 +103,36 @@ def read_attention(
         given[value] = np.concatenate(both, axis=-1).reshape(value.sizes)
     (answer,) = evaluate(operations, given, [end])
     return _explain(answer.reshape(shape), parts, _rotations(operations, patches), _heads(operations, width))
+
+
+def signature(operations: list[Operation], feeds: list[tuple[Value, slice]], end: Value) -> Hashable:
+    """What tells two parts apart: equal parts compute the same.
+
+    Args:
+        operations: In order.
+        feeds: As for `read_attention`.
+        end: What is computed.
+    """
+    numbers: dict[Value, Hashable] = {}
+    for value, _ in feeds:
+        numbers.setdefault(value, ("feed", len(numbers), value.shape))
+    written: list[Hashable] = []
+    for place, operation in enumerate(operations):
+        reads = tuple(_identity(value, numbers) for value in operation.inputs)
+        details = b"".join(sorted(each.SerializeToString(deterministic=True) for each in operation.proto.attribute))
+        written.append((operation.op, operation.version, details, reads))
+        numbers.update({value: (place, number, value.shape) for number, value in enumerate(operation.outputs)})
+    columns = tuple((numbers[value], part.start, part.stop) for value, part in feeds)
+    return tuple(written), columns, numbers.get(end)
+
+
+def _identity(value: Value | None, numbers: dict[Value, Hashable]) -> Hashable:
+    if value is None or value in numbers:
+        return None if value is None else numbers[value]
+    if value.constant and value.elements <= _COMPARED_ELEMENTS:
+        array = value.read()
+        return array.dtype.str, array.shape, array.tobytes()
+    return value
 
 
 def _explain(

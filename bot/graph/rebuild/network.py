@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from bot.graph.rebuild.behaviour import Attention
 from bot.graph.rebuild.folding import Folded, Operation, Value, evaluate
 from bot.graph.rebuild.patterns import Linear, Norm, linear_ending_at, norm_ending_at, region_before
 from bot.graph.tensors import FLOAT
+
+Known = dict[Hashable, tuple[Attention, tuple[int, int, int]] | None]
+"""What parts of earlier blocks were found to be: blocks that are written alike are looked into once."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +94,10 @@ def read_network(folded: Folded) -> Network:
     tokens = _tokens(convolution, width, patches, folded)
     prefix = _prefix(tokens, patches, folded)
     blocks: list[Block] = []
+    known: Known = {}
     stream, value = [tokens.output], tokens.output
     while (addition := _residual_addition(value, folded, _block(len(blocks)))) is not None:
-        reader = _BlockReader(folded, _block(len(blocks)), patches)
+        reader = _BlockReader(folded, _block(len(blocks)), patches, known)
         middle, end, block = reader.read(value, addition)
         blocks.append(block)
         stream += [middle, end]
@@ -202,10 +207,11 @@ def _residual_addition(value: Value, folded: Folded, place: str) -> Operation | 
 class _BlockReader:
     """Reads one block."""
 
-    def __init__(self, folded: Folded, place: str, patches: int) -> None:
+    def __init__(self, folded: Folded, place: str, patches: int, known: Known) -> None:
         self.folded = folded
         self.place = place
         self.patches = patches
+        self.known = known
 
     def refusal(self, expected: str, found: str = "") -> StepError:
         return _refusal(self.folded, self.place, expected, found)
@@ -260,7 +266,10 @@ class _BlockReader:
         if len({linear.input for _, linear in ends}) != 1:
             raise self.refusal("query, key and value from one LayerNorm")
         feeds = [(value, projection.columns) for value, projection in parts]
-        found = behaviour.read_attention(region.operations, feeds, end, shape, self.patches)
+        same = behaviour.signature(region.operations, feeds, end)
+        if same not in self.known:
+            self.known[same] = behaviour.read_attention(region.operations, feeds, end, shape, self.patches)
+        found = self.known[same]
         if found is None:
             ops = ", ".join(sorted({operation.op for operation in region.operations}))
             raise self.refusal(
