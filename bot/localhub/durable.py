@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import secrets
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def sync_folder(folder: Path) -> None:
@@ -28,11 +30,16 @@ def sync_file(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace a file in one step; see ``write_stream``."""
+    write_stream(path, io.BytesIO(content), mode)
+
+
+def write_stream(path: Path, content: IO[bytes], mode: int = 0o644) -> None:
     """Replace a file in one step: temporary name in the same folder, sync, rename, sync of the folder.
 
     Args:
         path: The file; its folder is made if need be.
-        content: Its new content.
+        content: Its new content, which is read to the end piece by piece.
         mode: Its permissions, which hold from the first byte on.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +47,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            shutil.copyfileobj(content, file, 1 << 18)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -234,7 +234,7 @@ class Xorbs:
             new = not path.exists()
             if new or not _is_fixed(path):
                 content.seek(0)
-                durable.write_bytes(path, content.read())
+                durable.write_stream(path, content)
         return new
 
     def fix(self, names: Iterable[str]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -156,3 +157,13 @@ def test_tokens_and_content_outlive_the_process(tmp_path: Path) -> None:
         assert second.tokens == first.tokens and second.api().repo_exists("o/m")
     finally:
         second.stop()
+
+
+def test_killed_again_and_again_it_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short form of ``benchmarks/localhub/kill.py``; EMBEDDED_HUB_KILLS asks for more."""
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "benchmarks" / "localhub"))
+    from kill import run
+
+    kills = int(os.environ.get("EMBEDDED_HUB_KILLS", "4"))
+    found = run(tmp_path / "hub", commits=6 * kills, kills=kills, look_every=2)
+    assert found["acknowledged_commits"] >= 6 * kills and found["kills"] == kills + 1
