@@ -18,6 +18,7 @@ from bot.errors import StepError
 from bot.graph.inference import schema_of
 from bot.graph.inspection import opsets_of, qualified_op
 from bot.graph.model_file import Model
+from bot.graph.rebuild.unfusing import plain_nodes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -261,6 +262,9 @@ class _Folder:
         if any(each.HasField("g") or each.graphs for each in node.attribute):
             raise StepError(f"has a {op}, which no DINOv3 needs.", where=self.where)
         inputs = [self._find(scope, name) if name else None for name in node.input]
+        if schema_of(node, self.opsets) is None:
+            self._foreign(op, node, attributes, scope, prefix)
+            return
         version = self.opsets.get(node.domain or "ai.onnx", 0)
         operation = Operation(op, node, inputs, attributes=attributes, version=version)
         shapes = self._infer(operation)
@@ -282,6 +286,22 @@ class _Folder:
             self.operations.append(operation)
             for value in dict.fromkeys(operation.operands):
                 value.readers.append(operation)
+
+    def _foreign(
+        self, op: str, node: NodeProto, attributes: dict[str, Any], scope: dict[str, Value], prefix: str
+    ) -> None:
+        """A node whose operator ONNX does not know: one of ONNX Runtime's that can be taken apart, or a refusal."""
+        second = scope[node.input[1]] if len(node.input) > 1 and node.input[1] else None
+        rank = len(second.sizes) if second is not None else 0
+        parts = plain_nodes(op, node, attributes, rank, self.opsets.get("ai.onnx", 0))
+        if parts is None:
+            remedy = "Give this step the file as it was exported, before a runtime optimised it."
+            raise StepError(f"has the operator {op}, which this step does not know.", where=self.where, remedy=remedy)
+        for part in parts:
+            if part.op_type == "Constant":
+                scope[part.output[0]] = self._add(self._constant(prefix + part.output[0], part))
+            else:
+                self._node(part.op_type, part, scope, prefix)
 
     def _is_constant(self, operation: Operation) -> bool:
         if operation.op in ("Shape", "Size"):

@@ -111,11 +111,17 @@ def test_all_rewrites_together(how: dict[str, Any], exported: Export, rebuilt: R
     assert differences(source, output, pictures) < NOISE
 
 
-def test_a_copy_that_the_runtime_folded(
-    exported: Export, rebuilt: Rebuild, pictures: np.ndarray, tmp_path: Path
+@pytest.mark.parametrize("how", [WRITERS[0], WRITERS[2], WRITERS[3], WRITERS[4]], ids=lambda how: str(how))
+@pytest.mark.parametrize("level", ["ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED"])
+def test_copies_that_the_runtime_optimised(
+    how: dict[str, Any], level: str, exported: Export, rebuilt: Rebuild, pictures: np.ndarray, tmp_path: Path
 ) -> None:
-    source = exported(**WRITERS[4])
-    output, _ = rebuilt(optimise(source, tmp_path / "folded.onnx"), precision="fp32")
+    """Constants folded, and with the second level some operators fused into the runtime's own."""
+    source = exported(**how)
+    optimised = optimise(source, tmp_path / "optimised.onnx", level)
+    fused = {node.domain for node in onnx.load(optimised).graph.node} - {""}
+    assert fused == (set() if level == "ORT_ENABLE_BASIC" else {"com.microsoft"})
+    output, _ = rebuilt(optimised, precision="fp32")
     assert differences(source, output, pictures) < NOISE
 
 
@@ -341,6 +347,15 @@ def test_an_altered_block_is_refused_by_name(
     model = onnx.load(MINI)
     alter(model)
     with pytest.raises(StepError, match=message):
+        rebuilt(model)
+
+
+def test_an_unknown_operator_is_refused_by_name(rebuilt: Rebuild) -> None:
+    model = onnx.load(MINI)
+    node = next(each for each in model.graph.node if each.op_type == "Softmax")
+    node.domain, node.op_type = "com.example", "Sharpmax"
+    model.opset_import.add(domain="com.example", version=1)
+    with pytest.raises(StepError, match=r"has the operator com\.example:Sharpmax, which this step does not know"):
         rebuilt(model)
 
 
