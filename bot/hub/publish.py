@@ -326,7 +326,7 @@ class _Run:
     def to_the_end(self) -> Publication:
         """Attempts until the Hub holds the release, or there is nothing to do."""
         done = until_clear(self.hub, self._attempt, self.say)
-        if done.kind != "nothing":
+        if done.kind != "nothing" and not self.release.withheld:
             close_notices(self.hub, self.release, done.url, self.say)
         return done
 
@@ -375,6 +375,7 @@ class _Run:
             return self._committed(landed[0])
         # The Hub has no lock for opening a pull request, so another bot may have opened one at the same moment.
         self.opened = landed[1]
+        self._require_own_name()
         own = own_pull_requests(self.hub, self.repo, self.opened)
         mine = [item for item in own if item.identity == self.release.identity and item.is_open]
         if not mine:
@@ -384,6 +385,22 @@ class _Run:
             self.say(f"#{first.number} was opened first; closing #{self.opened}")
             own = self._without_rivals(own, first)
         return self._resume(target, own, first)
+
+    def _require_own_name(self) -> None:
+        """Stops if the pull request that was just opened goes under another name, and so would never be known again.
+
+        Raises:
+            HubError: It does; with it open, since it holds what was asked for, and never opened a second time.
+        """
+        author = self.hub.conversation(self.repo, self.opened).pull_request.author if self.opened else ""
+        account = account_of(self.hub)
+        if self.opened and author != account:
+            raise HubError(
+                f"#{self.opened} was opened, and the Hub says that {author or 'nobody'} opened it, while the token's "
+                f"account is {account}: the bot would not know its own work again.",
+                where=f"{self.repo} #{self.opened}",
+                remedy="Look at it and close it, and give the bot a token of the account that it is to publish as.",
+            )
 
     def _without_rivals(self, own: list[Own], first: Own) -> list[Own]:
         """Closes the pull request that this run opened, in favour of the one that was opened first."""

@@ -121,9 +121,10 @@ class Client(httpx2.Client):
                     raise
                 failure = _describe(error)
             else:
-                if not _retried(request, response):
-                    return response
                 status, headers = response.status_code, dict(response.headers)
+                if not _retried(request, response):
+                    _refuse_long_wait(request, response, policy)
+                    return response
                 failure = f"HTTP {status}"
                 response.close()
             wait = policy.wait_after(attempt, status, headers)
@@ -208,6 +209,21 @@ def _retried(request: httpx2.Request, response: httpx2.Response) -> bool:
         and response.is_closed
         and _BUSY in response.text
     )
+
+
+def _refuse_long_wait(request: httpx2.Request, response: httpx2.Response, policy: Policy) -> None:
+    """Stops the library from waiting, in retries of its own (of uploads), as long as an answer asks it to.
+
+    Raises:
+        HubUnavailable: The answer asks for a wait that is longer than the policy allows.
+    """
+    known = is_ours(request) or origin_of(str(request.url)) in _policies
+    if response.status_code not in TRANSIENT or not known:
+        return
+    wait = policy.asked_wait(response.status_code, response.headers)
+    if wait is not None and wait > policy.longest_asked:
+        response.close()
+        raise _unavailable(request, f"HTTP {response.status_code}", 1, wait, policy)
 
 
 def _describe(error: httpx2.TransportError) -> str:

@@ -85,13 +85,37 @@ def close_notices(hub: Hub, release: Release, by: str, say: Callable[[str], None
         HubError: The Hub did not do it, retries included.
     """
 
+    _close_passed(hub, release.target, release.recipe, "", by, say)
+
+
+def close_outdated(hub: Hub, repo: str, recipe: str, identity: str, by: str, say: Callable[[str], None]) -> None:
+    """Closes the discussion of a recipe about an older release, where the run that published this one could not.
+
+    Args:
+        hub: Where the target is.
+        repo: The target.
+        recipe: Whose release is published.
+        identity: Of that release; a discussion about the part of it that was withheld stays.
+        by: The address of its publication.
+        say: Told what happens.
+
+    Raises:
+        HubError: The Hub did not do it, retries included.
+    """
+    _close_passed(hub, repo, recipe, identity, by, say)
+
+
+def _close_passed(hub: Hub, repo: str, recipe: str, but: str, by: str, say: Callable[[str], None]) -> None:
+    """Closes the open discussions of a recipe, but those whose newest word is about one release."""
+
     def attempt() -> None:
-        for conversation in _conversations(hub, release.target):
-            if conversation.pull_request.is_open and _newest_word(conversation).get(RECIPE) == release.recipe:
+        for conversation in _conversations(hub, repo):
+            word = _newest_word(conversation)
+            outdated = word.get(RECIPE) == recipe and word.get(IDENTITY) != but
+            if conversation.pull_request.is_open and outdated:
                 number = conversation.pull_request.number
                 say(f"closing #{number}: a release has passed")
-                text = with_trailers(f"A later release has passed: {by}", {CLOSED: "passed"})
-                _close(hub, release.target, number, text)
+                _close(hub, repo, number, with_trailers(f"A later release has passed: {by}", {CLOSED: "passed"}))
 
     until_clear(hub, attempt, say)
 

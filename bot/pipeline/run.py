@@ -101,6 +101,7 @@ def publish(
             _post_pins(context, recipe.plan.target.repo, there.merged)
         if not dry_run:
             say_review(context, there, None, recipe.plan.target.repo)
+            _close_outdated(context, recipe, prepared.identity, there)
         return Outcome(identity=prepared.identity, publication=replace(there, kind="nothing"))
     if not retry:
         _respect_withheld(context, prepared)
@@ -178,6 +179,19 @@ def _refuse_random_weights(context: Context, prepared: Prepared) -> None:
             where=context.hub.endpoint,
             remedy="Use --hub local, or give the recipe the real upstream.",
         )
+
+
+def _close_outdated(context: Context, recipe: Recipe, identity: str, there: Publication) -> None:
+    """Closes what an earlier run could not; that this one cannot either is no reason to fail."""
+    from bot.hub.withheld import close_outdated
+
+    if not context.hub.account:
+        return
+    try:
+        repo = recipe.plan.target.repo
+        close_outdated(context.hub, repo, recipe.name, identity, there.url, context.reporter.note)
+    except BotError as error:
+        context.reporter.warn(f"the discussion of a withheld release could not be closed: {error}")
 
 
 def _post_pins(context: Context, repo: str, number: int) -> None:

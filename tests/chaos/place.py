@@ -156,7 +156,7 @@ class Place:
         """What `bot publish` does to a target, once: look, publish, download and check, say the review."""
         from bot.hub.publish import find, publish
         from bot.hub.verify import confirm
-        from bot.hub.withheld import close_notices
+        from bot.hub.withheld import close_notices, close_outdated
 
         release = case.release
         try:
@@ -165,6 +165,7 @@ class Place:
                 there = find(hub, release.target, release.identity, mode=mode)
                 if there is not None:
                     self._say_review(hub, there, release.target, only_if_missing=True)
+                    close_outdated(hub, release.target, release.recipe, release.identity, there.url, lambda _: None)
                     return Ran(there)
                 done = publish(hub, **case.arguments(mode))
                 if done.kind != "nothing":

@@ -6,7 +6,7 @@ import pytest
 from hub_cases import sha256, watched
 from hub_here import Here
 
-from bot.errors import OverwriteError, StepError, VerificationError, WithheldError
+from bot.errors import HubError, OverwriteError, StepError, VerificationError, WithheldError
 from bot.hub.client import Refused
 from bot.hub.publish import Publication, find, read_release
 from bot.hub.verify import confirm, require, verify
@@ -289,6 +289,14 @@ def test_random_weights_go_to_an_embedded_hub_only(here: Here) -> None:
             here.publish(case, hub=here.hub(endpoint=proxy.endpoint))
         assert [path for _, path, _ in proxy.seen] == ["/api/embedded-hub"]
     assert here.publish(case).kind == "pull-request"
+
+
+def test_a_pull_request_that_the_hub_shows_as_somebody_elses_is_opened_once(here: Here) -> None:
+    """As for an account that was renamed, or a publisher whose commits are a system user's."""
+    here.server.fault("status", "/api/whoami-v2", status=200, body='{"type": "user", "name": "renamed"}', times=0)
+    with pytest.raises(HubError, match=r"#1 was opened, and the Hub says that local-user .* account is renamed"):
+        here.publish(here.case())
+    assert here.pull_requests() == [(1, "open")]
 
 
 def test_without_a_token_nothing_is_published(here: Here) -> None:

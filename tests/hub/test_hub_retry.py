@@ -186,3 +186,18 @@ def test_an_answer_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> No
         server.answers["/"] = lambda request: request.reply(200, b"[" + b" " * 1_100_000 + b"]")
         with pytest.raises(HubError, match="larger than 1000000"):
             Hub(server.endpoint, None, policy=QUICK).tree("o/m", "main")
+
+
+@pytest.mark.parametrize("path", ["/content/*", "/verify"])
+def test_an_upload_is_never_asked_to_wait_for_hours(here: Here, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library repeats uploads itself, and would wait for as long as it is told to."""
+    import huggingface_hub.constants as constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    where = f"/{here.target}.git/info/lfs/objects/*{path}" if path != "/verify" else "*/info/lfs/objects/verify"
+    here.server.fault("status", where, status=429, headers={"Retry-After": "7200"})
+    begun = time.monotonic()
+    with pytest.raises(HubUnavailable, match="it asks to wait 7201 s"):
+        here.publish(here.case())
+    assert time.monotonic() - begun < 60 and here.pull_requests() == []
+    assert here.publish(here.case()).number == 1

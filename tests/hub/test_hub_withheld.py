@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hub_here import Here
 
-from bot.hub.withheld import Notice, find_notice, report_withheld
+from bot.errors import HubError
+from bot.hub.withheld import Notice, close_outdated, find_notice, report_withheld
 
 
 def report(here: Here, seed: str = "1", text: str = "age.mean_absolute is 3.1 years, and may be 0.02.") -> Notice:
@@ -62,6 +63,28 @@ def test_a_release_that_passes_closes_it_and_a_later_failure_opens_another(targe
     assert [status for _, status in discussions(target)] == ["closed", "open"]
     # The first one passed in the end, as far as anyone knows: it may be attempted again.
     assert find_notice(target.hub(), target.target, target.case("1").release.identity) is None
+
+
+def test_a_closing_that_failed_is_made_up_for_by_the_next_run(target: Here) -> None:
+    report(target, "1")
+    case, said = target.case("2"), []
+    target.server.fault("status", f"/api/models/{target.target}/discussions/1/status", status=503, times=0)
+    with pytest.raises(HubError):
+        target.publish(case)
+    target.server.clear_faults()
+    assert discussions(target) == [(1, "open")]
+    close_outdated(target.hub(), target.target, "faceage", case.release.identity, "https://here", said.append)
+    assert discussions(target) == [(1, "closed")] and "https://here" in comments(target, 1)[-1] and len(said) == 1
+
+
+def test_a_release_that_goes_out_in_part_leaves_the_word_about_the_other_part(target: Here) -> None:
+    models = {"model.onnx": b"bad" * 1000, "good.onnx": b"good" * 1000}
+    case = target.case("1", models=models, withheld=("model.onnx",))
+    report_withheld(target.hub(), case.release, title="Release withheld", text="model.onnx failed.")
+    assert target.publish(case).kind == "pull-request"
+    close_outdated(target.hub(), target.target, "faceage", case.release.identity, "https://here", lambda _: None)
+    close_outdated(target.hub(), target.target, "another", "0" * 64, "https://here", lambda _: None)
+    assert discussions(target) == [(1, "open")]
 
 
 def test_a_person_who_closes_it_is_heard(target: Here) -> None:
