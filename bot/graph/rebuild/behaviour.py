@@ -2,7 +2,7 @@
 
 Attention with rotary positions can be written in a hundred ways, and so can GELU. Rather than to list them, the part
 is run on random numbers and compared with the definition. Only operators are let through that could stand in such a
-part at all, so that agreement there is agreement everywhere.
+part at all: none of them thresholds or compares, so that what agrees on random numbers does not differ on others.
 """
 
 from __future__ import annotations
