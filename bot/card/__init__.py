@@ -25,6 +25,6 @@ Step `drop_cast_round_trips`: `up_casts_removed` and `down_casts_removed`. Step 
 `float16`: `nodes_converted`, `nodes_kept`, `kept_because`, `casts_added` and `weights`.
 
 What the steps do not know is measured: Measurements of `source:KEY` with the subject `residual` and the metric
-`largest_magnitude` (the peak) or `massive_channel` (which channel). Without a peak of the rebuilt stream, the card gives
-the source's peak times the scale, a power of two.
+`largest_magnitude` (the peak) or `massive_channel` (which channel). Without a peak of the rebuilt stream, the card
+gives the source's peak times the scale, a power of two.
 """

@@ -22,7 +22,8 @@ from bot.card.tables import TimingTable, timing_tables
 from bot.card.views import Queries
 from bot.records import Artifact, Release
 
-FOLDER = "release/plots"
+FOLDER = "plots"
+"""Not below release/, where nothing may lie that does not belong to the release: a picture of an older one may stay."""
 
 PlotKind = Literal["errors", "latency", "size"]
 

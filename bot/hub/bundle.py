@@ -21,6 +21,9 @@ from bot.records import Artifact, Release
 MANIFEST = "release/files.json"
 CARD = "README.md"
 CARD_AS_RENDERED = "release/card.md"
+README_RECORD = "release/readme.json"
+"""Says which README.md the release brought, where a person's edits of the last one were merged into it."""
+
 COPIES = "source"
 
 _SCHEMA = 1

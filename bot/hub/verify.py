@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from bot.errors import VerificationError
-from bot.hub.bundle import CARD, CARD_AS_RENDERED, COPIES, MANIFEST, Manifest, named_files
+from bot.hub.bundle import CARD, CARD_AS_RENDERED, COPIES, MANIFEST, README_RECORD, Manifest, named_files
 from bot.hub.client import Hub, Progress, TreeFile
 from bot.hub.download import Expected
 from bot.hub.publish import Publication, close_as
@@ -79,8 +80,8 @@ def verify(
     """Downloads a release into a fresh folder and compares every file with what was recorded of it.
 
     The record (`release.json`) tells the artifacts, licences and copies; the list of files (`release/files.json`) all
-    others; the card has to be the one that was rendered, or the one with a person's edits in it that the list names.
-    The two lists have to agree.
+    others; the card has to be the one that was rendered, or the one that `release/readme.json` tells, with a person's
+    edits in it. The lists have to agree.
 
     Args:
         hub: Where it is.
@@ -219,7 +220,7 @@ class _Check:
             check = self._compare(path, sha256, size)
             if checks.get(path, check).status in ("ok", "edited"):
                 checks[path] = check
-        rendered = self._card(checks)
+        rendered = self._card()
         if rendered is not None and checks.get(CARD, rendered).status == "ok":
             checks[CARD] = rendered
         for path in self.tree:
@@ -246,17 +247,22 @@ class _Check:
             return FileCheck(path, "ok", sha256, found)
         return FileCheck(path, "edited" if path in self.edited else "different", sha256, found)
 
-    def _card(self, checks: Mapping[str, FileCheck]) -> FileCheck | None:
-        """The card, which has to be the one that was rendered.
+    def _card(self) -> FileCheck | None:
+        """The card: the one that was rendered, or, with a person's edits merged into it, the one that was recorded."""
+        if README_RECORD in self.tree:
+            self.fetch(README_RECORD)
+            return self._compare(CARD, _recorded_card((self.cache / README_RECORD).read_bytes()), None)
+        if CARD_AS_RENDERED in self.tree:
+            return self._compare(CARD, self.fetch(CARD_AS_RENDERED), None)
+        return None
 
-        Unless the list of files says otherwise: then a person's edits of the card before were merged into this one.
-        """
-        if CARD_AS_RENDERED not in self.tree:
-            return None
-        listed = [checks[path].expected for path in (CARD, CARD_AS_RENDERED) if path in checks]
-        if len(set(listed)) == 2:
-            return None
-        return self._compare(CARD, self.fetch(CARD_AS_RENDERED), None)
+
+def _recorded_card(data: bytes) -> str:
+    """The sha256 of the card in `release/readme.json`; empty, which no card has, if it cannot be read."""
+    try:
+        return str(json.loads(data)["sha256"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _sentence(file: FileCheck) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import bot
 from bot import gates
-from bot.canonical import file_sha256, write_atomically
+from bot.canonical import canonical_json, file_sha256, text_sha256, write_atomically
 from bot.card import card as cards
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
-from bot.pipeline.kept import CARD, CARD_AS_RENDERED, files_of
+from bot.pipeline.kept import CARD, CARD_AS_RENDERED, README_RECORD, files_of
 from bot.pipeline.measuring import Figures
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.reviewing import merge_edits
@@ -159,6 +159,7 @@ def assemble(
     texts = {
         CARD: readme.encode(),
         CARD_AS_RENDERED: card.encode(),
+        README_RECORD: _readme_record(readme, merged),
         RECIPE_COPY: recipe.text.encode(),
         Release.PATH: release.to_json(),
         provenance.PATH: provenance.statement(release, _recipe_files(recipe)),
@@ -174,6 +175,19 @@ def assemble(
     write_atomically(page, cards.render_review(review).encode())
     write_atomically(root / "summary.md", cards.render_summary(review).encode())
     return Assembled(release, folder, readme, title, description, page, review)
+
+
+def _readme_record(readme: str, merged: cards.Merged | None) -> bytes:
+    """What README.md is: its sha256, and what became of a person's edits. With it, a merged card can be verified."""
+    conflicts = [asdict(conflict) for conflict in merged.conflicts] if merged else []
+    return canonical_json(
+        {
+            "schema_version": 1,
+            "sha256": text_sha256(readme),
+            "edits_kept": merged.kept if merged else 0,
+            "conflicts": conflicts,
+        }
+    )
 
 
 def _recipe_files(recipe: Recipe) -> dict[str, str]:

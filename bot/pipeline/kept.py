@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 CARD = "README.md"
 CARD_AS_RENDERED = "release/card.md"
+README_RECORD = "release/readme.json"
+"""Which README.md the release brings, and what became of a person's edits of the last one."""
+
 LIST_OF_FILES = "release/files.json"
 """Written when a release is published; it names every file but itself."""
 

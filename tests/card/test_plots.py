@@ -40,15 +40,15 @@ def test_the_card_shows_exactly_the_pictures_that_are_drawn(name: str, request: 
     release = request.getfixturevalue(name)
     card = render_card(release, template=template(release.recipe), template_name="x/card.md.j2").text
     plots = render_plots(release)
-    assert sorted(re.findall(r"\]\((release/plots/[^)]*)\)", card)) == sorted(plot.path for plot in plots)
+    assert sorted(re.findall(r"\]\((plots/[^)]*)\)", card)) == sorted(plot.path for plot in plots)
     assert len({plot.path for plot in plots}) == len(plots) > 0
 
 
 def test_the_pictures_are_those_of_the_record(fused: Release) -> None:
-    paths = [plot.path.removeprefix("release/plots/") for plot in render_plots(fused)]
+    paths = [plot.path.removeprefix("plots/") for plot in render_plots(fused)]
     assert paths == ["errors-fp16.svg", "latency-fp16.svg", "latency-fused.svg", "size.svg"]
     bare = fused.model_copy(update={"measurements": ()})
-    assert [plot.path for plot in render_plots(bare)] == ["release/plots/size.svg"]
+    assert [plot.path for plot in render_plots(bare)] == ["plots/size.svg"]
     assert render_plots(fused.model_copy(update={"withheld": ("fp16", "fused")})) == ()
 
 

@@ -41,11 +41,11 @@ def test_a_persons_edits_live_through_releases_and_conflicts_are_shown(world: Wo
     first = world.publish()
     number = first["publication"]["number"]
     assert {each for each in world.api.list_repo_files(TARGET, revision=f"refs/pr/{number}") if "plots" in each} == {
-        "release/plots/errors-fp16.svg",
-        "release/plots/errors-second.svg",
-        "release/plots/latency-fp16.svg",
-        "release/plots/latency-second.svg",
-        "release/plots/size.svg",
+        "plots/errors-fp16.svg",
+        "plots/errors-second.svg",
+        "plots/latency-fp16.svg",
+        "plots/latency-second.svg",
+        "plots/size.svg",
     }
     (review,) = reviews(world, number)
     assert "This is the first release here" in review and "`network-fp16.onnx`" in review
@@ -83,6 +83,11 @@ def test_a_persons_edits_live_through_releases_and_conflicts_are_shown(world: Wo
     third = world.publish()
     card = text_at(world, "README.md", f"refs/pr/{third['publication']['number']}")
     assert "## How fast it is\n\nFaster than you think.\n" in card and third["identity"] in card
+
+    # A card that was changed after the merge was recorded is not the one that was released.
+    edit(world, {"## How fast it is\n": "## How slow it is\n"})
+    done = world.bot("verify", TARGET, "--json")
+    assert done.returncode == 8 and "README.md has the sha256" in done.stderr
 
 
 def test_a_review_that_was_lost_is_said_by_the_next_run_and_a_stale_one_is_corrected(world: World) -> None:
@@ -143,7 +148,7 @@ def test_the_commands_tell_of_the_newest_release_and_of_a_published_one(world: W
 
     listed = json.loads(world.bot("card", revision, "--explain", "--json").stdout)
     assert listed["as_released"] is True and len(listed["numbers"]) > 50
-    assert {"README.md", "release/plots/size.svg"} <= {each["place"] for each in listed["numbers"]}
+    assert {"README.md", "plots/size.svg"} <= {each["place"] for each in listed["numbers"]}
     measured = [
         each for each in listed["numbers"] if each["field"].startswith("measurements[fp16 score.mean_absolute cpu]")
     ]
@@ -159,6 +164,13 @@ def test_the_commands_tell_of_the_newest_release_and_of_a_published_one(world: W
     assert shown.strip() == reviews(world, number)[0].split("\n\n", 1)[1].strip()
     missing = world.bot("card", UPSTREAM)
     assert missing.returncode == 8 and "holds no release.json" in missing.stderr
+
+
+def test_before_anything_was_made_the_commands_say_what_to_do(world: World) -> None:
+    for command in ("card", "review"):
+        done = world.bot(command, "network")
+        assert done.returncode == 2
+        assert "no release of 'network' was made here yet" in done.stderr and "bot build network" in done.stderr
 
 
 def test_the_usage_snippet_runs_against_what_was_published(world: World, tmp_path: Path) -> None:
