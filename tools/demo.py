@@ -135,7 +135,7 @@ def _print(published: list[Published], folder: Path, seconds: float) -> None:
     if all(each.publication["kind"] == "nothing" for each in published):
         console.print("Nothing to do: no new commit and no new pull request.")
     console.print(
-        f"{seconds:.0f} s. To browse: {Path(sys.executable).parent / 'bot'} hub serve --hub-dir {folder / 'hub'}"
+        f"{seconds:.0f} s. To browse: {Path(sys.executable).parent / 'bot'} hub serve --dir {folder / 'hub'}"
     )
 
 
