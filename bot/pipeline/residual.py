@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bot.errors import StepError
 from bot.measure import providers
@@ -76,19 +77,29 @@ def _peak(context: Context, prepared: Prepared, source: str, samples: Samples) -
     stream, massive = ranges["residual_stream"], ranges["massive_activation"]
     if stream is None or stream["scale"] == 1:
         return []
-    where = f", on channel {massive['channel']}" if massive and massive["channel"] is not None else ""
-    return [
-        Measurement(
-            subject="residual",
-            metric="largest_magnitude",
-            value=stream["peak"],
-            artifact=f"source:{source}",
-            provider="cpu",
-            device=providers.device_name("cpu"),
-            runtime=ranges["runtime"],
-            batch=1,
-            samples=ranges["samples"],
-            samples_digest=samples.digest,
-            method=f"The largest magnitude on the residual stream of the source, in float32, over the samples{where}",
-        )
-    ]
+    common: dict[str, Any] = {
+        "artifact": f"source:{source}",
+        "provider": "cpu",
+        "device": providers.device_name("cpu"),
+        "runtime": ranges["runtime"],
+        "batch": 1,
+        "samples": ranges["samples"],
+        "samples_digest": samples.digest,
+    }
+    peak = Measurement(
+        subject="residual",
+        metric="largest_magnitude",
+        value=stream["peak"],
+        method="The largest magnitude on the residual stream of the source, in float32, over the samples",
+        **common,
+    )
+    if not massive or massive["channel"] is None:
+        return [peak]
+    channel = Measurement(
+        subject="residual",
+        metric="massive_channel",
+        value=massive["channel"],
+        method="The channel of the residual stream that carries the largest magnitude over the samples, from zero",
+        **common,
+    )
+    return [peak, channel]
