@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Collection, Mapping
@@ -14,7 +15,8 @@ from bot.hub.bundle import CARD, CARD_AS_RENDERED, COPIES, MANIFEST, README_RECO
 from bot.hub.client import Hub, Progress, TreeFile
 from bot.hub.download import Expected
 from bot.hub.publish import Publication, close_as
-from bot.hub.target import manifest_at
+from bot.hub.target import HISTORY, manifest_at
+from bot.hub.trailers import IDENTITY, trailers_of
 from bot.records import Release
 
 Status = Literal["ok", "missing", "different", "unexpected", "edited"]
@@ -237,7 +239,32 @@ class _Check:
         if manifest is None or manifest.identity != release.identity:
             return [FileCheck(MANIFEST, "edited" if MANIFEST in self.edited else "different", "", digest)]
         listed = [self._compare(path, ids.sha256, ids.bytes) for path, ids in manifest.files.items()]
-        return [FileCheck(MANIFEST, "ok", digest, digest), *listed]
+        return [self._list_itself(release, digest), *listed]
+
+    def _list_itself(self, release: Release, digest: str) -> FileCheck:
+        """The list of files, which has to be the one that the release's own commit brought.
+
+        Without that, a card could be changed together with every file that tells what it was. A history that does not
+        name the release, as after a squash, tells nothing.
+        """
+        commit = self._own_commit(release.identity)
+        then = self.hub.files_at(self.repo, commit, [MANIFEST]).get(MANIFEST) if commit else self.tree[MANIFEST]
+        if then is None or then.blob == self.tree[MANIFEST].blob:
+            return FileCheck(MANIFEST, "ok", digest, digest)
+        first = hashlib.sha256(self.hub.read_bytes(self.repo, commit, MANIFEST)).hexdigest()
+        return FileCheck(MANIFEST, "edited" if MANIFEST in self.edited else "different", first, digest)
+
+    def _own_commit(self, identity: str) -> str:
+        """The newest commit of a release by the account that first committed it; empty if the history names none.
+
+        A later commit by somebody else that calls itself the release is none.
+        """
+        named = [
+            commit
+            for commit in self.hub.commits(self.repo, self.commit, limit=HISTORY)
+            if trailers_of(commit.message).get(IDENTITY) == identity
+        ]
+        return next((commit.sha for commit in named if commit.authors == named[-1].authors), "")
 
     def _compare(self, path: str, sha256: str, size: int | None) -> FileCheck:
         if path not in self.tree:

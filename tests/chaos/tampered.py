@@ -55,6 +55,20 @@ def _change_with_list(path: str) -> Callable[[Place, str, str], None]:
     return work
 
 
+def _change_card_everywhere(place: Place, repo: str, revision: str) -> None:
+    """The card, the copy of it as it was rendered, and the list of files: all of them agree."""
+    from bot.hub.bundle import CARD, CARD_AS_RENDERED, MANIFEST, Manifest, ids_of_bytes
+
+    manifest = Manifest.from_json(place.oracle.content(repo, revision, MANIFEST))
+    assert manifest is not None
+    card = b"---\nlicense: mit\n---\n# Other words\n"
+    listed = dict(manifest.files) | {path: ids_of_bytes(card) for path in (CARD, CARD_AS_RENDERED)}
+    forged = Manifest(manifest.identity, listed).to_json()
+    message = {"commit_description": f"Release-Id: {manifest.identity}\nRecipe: faceage"}
+    files = {CARD: card, CARD_AS_RENDERED: card, MANIFEST: forged}
+    place.hand_made(repo, files, "alice", revision=revision, **message)
+
+
 def _swap_object(place: Place, repo: str, revision: str) -> None:
     """The bytes of a large file in the Hub's own storage, under the id of the old ones."""
     oid, size = place.oracle.snapshot(repo).tree.get("model.onnx", ("", "", 0))[1:]
@@ -76,6 +90,7 @@ TAMPERINGS: dict[str, tuple[str, Callable[[Place, str, str], None]]] = {
     "licence and list changed": ("LICENSE", _change_with_list("LICENSE")),
     "card changed": ("README.md", _change("README.md", b"---\nlicense: mit\n---\n# Other words\n")),
     "card and list changed": ("README.md", _change_with_list("README.md")),
+    "card changed everywhere": ("release/files.json", _change_card_everywhere),
     "card removed": ("README.md", _remove("README.md")),
     "card as rendered changed": ("release/card.md", _change("release/card.md")),
     "record changed": ("release.json", _change_record),

@@ -57,8 +57,21 @@ def test_a_changed_file_is_found_even_if_the_list_of_files_was_changed_with_it(r
         forged = Manifest(manifest.identity, files).to_json()
         old = {name: released.hub().read_bytes(released.target, "main", name) for name in (path, MANIFEST)}
         released.hand_made({path: b"tampered", MANIFEST: forged})
-        assert wrong(released) == {path: "different"}
+        assert wrong(released) == {path: "different", MANIFEST: "different"}
         released.hand_made(old)
+
+
+def test_a_list_of_files_is_known_by_the_releases_own_commit(released: Here) -> None:
+    """Also if it agrees with everything, and whoever changed it says that this is the release."""
+    manifest = Manifest.from_json(released.hub().read_bytes(released.target, "main", MANIFEST))
+    assert manifest is not None
+    card = b"---\nlicense: mit\n---\n# tampered\n"
+    cards = dict.fromkeys(("README.md", "release/card.md"), card)
+    forged = Manifest(manifest.identity, dict(manifest.files) | {path: ids_of_bytes(card) for path in cards})
+    trailers = f"Release-Id: {manifest.identity}\nRecipe: faceage"
+    files = cards | {MANIFEST: forged.to_json()}
+    released.hand_made(files, "alice", commit_description=trailers)
+    assert wrong(released) == {MANIFEST: "different"}
 
 
 @pytest.mark.parametrize("content", [b"{}", b"not json", b'{"schema_version": 99}'])
@@ -137,7 +150,9 @@ def test_other_figures_in_place_of_those_that_were_sent_are_found(here: Here) ->
     manifest = Manifest.from_json((case.folder / MANIFEST).read_bytes())
     assert manifest is not None
     listed = dict(manifest.files) | {"release.json": ids_of_bytes(files["release.json"])}
-    here.hand_made(files | {MANIFEST: Manifest(manifest.identity, listed).to_json()}, revision="refs/pr/1")
+    forged = files | {MANIFEST: Manifest(manifest.identity, listed).to_json()}
+    # As another run of the bot sends them, at the same moment.
+    here.hand_made(forged, commit_description=f"Release-Id: {manifest.identity}", revision="refs/pr/1")
     assert wrong(here, "refs/pr/1") == {}
     with pytest.raises(VerificationError, match="other figures"):
         confirm(here.hub(), case.release, done, here.cache())
