@@ -30,6 +30,8 @@ RepoType = Literal["model", "dataset"]
 Progress = Callable[[int, int, str], None]
 """Called while bytes move: the bytes so far, the bytes in all (0 if that is not known), the file."""
 
+_STATUSES = ("open", "draft", "closed", "merged")
+
 SMALL_FILE = 16 * 1024 * 1024
 """Bytes. The largest file that is ever read into memory."""
 
@@ -385,7 +387,7 @@ class Hub:
     def _listing(self, repo: str, author: str, kind: str, repo_type: RepoType) -> list[PullRequest]:
         with self._reading(f"{kind.replace('_', ' ')}s of {repo}"):
             found = [
-                PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
+                _pull_request(item)
                 for item in self._api.get_repo_discussions(
                     repo, author=author, discussion_type=kind, repo_type=repo_type
                 )
@@ -399,6 +401,9 @@ class Hub:
         """A pull request or discussion with its comments and changes of status."""
         with self._reading(f"{repo} #{number}"):
             item = self._api.get_discussion_details(repo, number, repo_type=repo_type)
+            request = _pull_request(item)
+            if request.number != number:
+                raise ValueError(f"it is about #{request.number}")
         remarks: list[Remark] = []
         commits = tuple(str(getattr(event, "oid", "")) for event in item.events if event.type == "commit")
         for event in item.events:
@@ -406,7 +411,6 @@ class Hub:
                 remarks.append(Remark("comment", str(event.author), str(getattr(event, "content", ""))))
             elif event.type == "status-change":
                 remarks.append(Remark("status", str(event.author), str(getattr(event, "new_status", ""))))
-        request = PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
         return Conversation(request, tuple(remarks), commits, str(item.merge_commit_oid or ""))
 
     @_again_if_garbled
@@ -608,6 +612,17 @@ def library() -> Any:
         huggingface_hub.set_client_factory(session.new_client)
         huggingface_hub._bot_session = True
     return huggingface_hub
+
+
+def _pull_request(item: Any) -> PullRequest:
+    """What a listing or a conversation tells of a pull request or discussion.
+
+    Raises:
+        ValueError: Its status is none that there is.
+    """
+    if item.status not in _STATUSES:
+        raise ValueError(f"no such status: {item.status!r}")
+    return PullRequest(int(item.num), str(item.title), str(item.status), str(item.author))
 
 
 def _tree_file(item: Any) -> TreeFile:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.errors import HubError, VerificationError
-from bot.hub.bundle import MANIFEST, Manifest
-from bot.hub.client import Commit, Conversation, Hub, NotFound, Refused, TreeFile
+from bot.hub.bundle import MANIFEST, Manifest, ids_of_bytes
+from bot.hub.client import Commit, Conversation, Garbled, Hub, NotFound, Refused, TreeFile
 from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of
 from bot.records import Release
 
@@ -108,18 +108,34 @@ def read_target(hub: Hub, repo: str) -> Target | None:
 
 
 def manifest_at(hub: Hub, repo: str, commit: str, tree: Mapping[str, TreeFile]) -> Manifest | None:
-    """The list of a release's files in a commit; None if there is none that can be read."""
-    return Manifest.from_json(hub.read_bytes(repo, commit, MANIFEST)) if MANIFEST in tree else None
+    """The list of a release's files in a commit; None if there is none that can be read.
+
+    Raises:
+        Garbled: It does not come as the Hub lists it.
+    """
+    return Manifest.from_json(_content(hub, repo, commit, MANIFEST, tree)) if MANIFEST in tree else None
 
 
 def _release_at(hub: Hub, repo: str, commit: str, tree: Mapping[str, TreeFile]) -> tuple[Release | None, str]:
     if Release.PATH not in tree:
         return None, ""
-    data = hub.read_bytes(repo, commit, Release.PATH)
+    data = _content(hub, repo, commit, Release.PATH, tree)
     try:
         return Release.from_json(data, where=f"{repo}@{commit[:12]}: {Release.PATH}"), ""
     except VerificationError as error:
         return None, error.what
+
+
+def _content(hub: Hub, repo: str, commit: str, path: str, tree: Mapping[str, TreeFile]) -> bytes:
+    """The content of a small file, which has to be what the Hub lists; a bad download is tried once more.
+
+    What the bot decides from must not be a flipped bit: it would take a release for another's, or for none.
+    """
+    for _ in range(2):
+        data = hub.read_bytes(repo, commit, path)
+        if ids_of_bytes(data).are_of(tree[path]):
+            return data
+    raise Garbled("does not come as the Hub lists it.", where=f"{repo}@{commit[:12]}: {path}")
 
 
 def own_pull_requests(hub: Hub, repo: str, also: int | None = None) -> list[Own]:
@@ -134,8 +150,14 @@ def own_pull_requests(hub: Hub, repo: str, also: int | None = None) -> list[Own]
         HubError: The listing, or one of them, could not be read. It is never taken for "there are none".
     """
     account = account_of(hub)
-    numbers = {item.number for item in hub.pull_requests(repo, author=account)} | ({also} if also else set())
-    found = [_own(hub, repo, account, number) for number in sorted(numbers)]
+    listed = {item.number for item in hub.pull_requests(repo, author=account)}
+    found = [_own(hub, repo, account, number) for number in sorted(listed | ({also} if also else set()))]
+    for own in found:
+        author = own.conversation.pull_request.author
+        if own.number in listed and author != account:
+            raise Garbled(
+                f"is listed as opened by {account}, and shown as opened by {author}.", where=f"{repo} #{own.number}"
+            )
     return [own for own in found if own.identity]
 
 

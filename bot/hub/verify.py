@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot.errors import VerificationError
 from bot.hub.bundle import CARD, CARD_AS_RENDERED, COPIES, MANIFEST, README_RECORD, Manifest, named_files
-from bot.hub.client import Hub, Progress, TreeFile
+from bot.hub.client import Garbled, Hub, Progress, TreeFile
 from bot.hub.download import Expected
 from bot.hub.publish import Publication, close_as
 from bot.hub.target import HISTORY, manifest_at
@@ -180,7 +180,10 @@ def _kept_otherwise(hub: Hub, release: Release, publication: Publication) -> boo
     If it does not, the content is right and only the way to us is bad: no reason to close anything.
     """
     tree = hub.tree(release.target, publication.revision)
-    manifest = manifest_at(hub, release.target, publication.revision, tree)
+    try:
+        manifest = manifest_at(hub, release.target, publication.revision, tree)
+    except Garbled:
+        return False
     if manifest is None or manifest.identity != release.identity:
         return True
     wrong = (path for path, ids in manifest.files.items() if not ids.are_of(tree.get(path)))

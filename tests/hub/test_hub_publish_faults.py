@@ -183,3 +183,31 @@ def test_a_file_that_appears_in_between_is_not_overwritten(here: Here) -> None:
         proxy.before = move
         here.publish(here.case(), "commit", hub=here.hub(endpoint=proxy.endpoint))
     assert moved and here.hub().read_bytes(here.target, "main", "LICENSE") == b"theirs"
+
+
+@pytest.mark.parametrize("place", ["/resolve/*/release.json", "/resolve/*/release/files.json"])
+def test_a_record_with_a_flipped_bit_decides_nothing(here: Here, place: str) -> None:
+    here.publish(here.case("1"), "commit")
+    here.server.fault("corrupt", f"/{here.target}{place}", times=0)
+    with pytest.raises(HubError, match="does not come as the Hub lists it"):
+        here.publish(here.case("2"), "commit")
+    here.server.clear_faults()
+    here.server.fault("corrupt", f"/{here.target}{place}")
+    assert here.publish(here.case("2"), "commit").kind == "commit"
+
+
+@pytest.mark.parametrize("change", [("status", "opeo"), ("num", 7), ("author", {"name": "somebody"})])
+def test_a_conversation_with_a_flipped_bit_decides_nothing(here: Here, change: tuple[str, object]) -> None:
+    import json
+    import urllib.request
+
+    case = here.case()
+    here.publish(case)
+    url = f"/api/models/{here.target}/discussions/1"
+    plain = json.loads(urllib.request.urlopen(here.server.endpoint + url, timeout=10).read())
+    body = json.dumps({**plain, change[0]: change[1]})
+    here.server.fault("status", url, "GET", status=200, body=body, times=0)
+    with pytest.raises(HubError, match=f"{here.target} #1"):
+        here.publish(case)
+    here.server.clear_faults()
+    assert here.pull_requests() == [(1, "open")]

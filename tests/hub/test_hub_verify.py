@@ -125,6 +125,18 @@ def test_bad_downloads_of_good_content_close_nothing(here: Here) -> None:
     assert here.pull_requests() == [(1, "open")]
 
 
+@pytest.mark.parametrize("place", [-1, 3])
+def test_bad_downloads_of_the_list_of_files_close_nothing(here: Here, place: int) -> None:
+    """The third byte is one of a key's: the list is JSON as before, and no list any more."""
+    case = here.case()
+    done = here.publish(case)
+    here.server.fault("corrupt", f"/{here.target}/resolve/*/{MANIFEST}", times=0, bytes=place)
+    with pytest.raises(VerificationError, match="is not as it was released"):
+        confirm(here.hub(), case.release, done, here.cache())
+    here.server.clear_faults()
+    assert here.pull_requests() == [(1, "open")]
+
+
 @pytest.mark.parametrize("path", ["model.onnx", "LICENSE", MANIFEST, "README.md"])
 def test_a_hub_that_keeps_something_else_has_its_pull_request_closed(here: Here, path: str) -> None:
     case = here.case()
