@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -132,6 +133,16 @@ def test_every_page_in_every_size_and_mode(
         assert seen.size == PHONE and len(seen.convert("RGB").getcolors(1 << 20) or ()) > 20
 
 
+def pictures_arrive(browser: Chromium, seconds: float = 15) -> bool:
+    """Whether every picture of the page is drawn after a while; those below the fold are fetched when they are near."""
+    loaded = "[...document.images].every(image => image.complete && image.naturalWidth > 0)"
+    deadline = time.monotonic() + seconds
+    while not browser.evaluate(loaded) and time.monotonic() < deadline:
+        browser.evaluate("[...document.images].forEach(image => image.scrollIntoView())")
+        time.sleep(0.1)
+    return bool(browser.evaluate(loaded))
+
+
 def test_a_pull_request_is_read_and_merged_with_the_mouse(
     quiet: Chromium, api: Any, hub: HubServer, filled: str
 ) -> None:
@@ -143,7 +154,7 @@ def test_a_pull_request_is_read_and_merged_with_the_mouse(
     text = quiet.text()
     for shown in ("All checks passed.", "before, at", "A better model", '"hidden_size": 768', "new.onnx"):
         assert shown in text
-    assert quiet.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    assert pictures_arrive(quiet)
     quiet.write("#comment", "The figures are good.")
     quiet.click("button", "Merge")
     assert "Merged as" in quiet.text() and "The figures are good." in quiet.text()

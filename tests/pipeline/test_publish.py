@@ -159,7 +159,7 @@ def test_random_weights_go_to_an_embedded_hub_only(world: World) -> None:
     assert "random" in card.lower()
 
 
-@pytest.mark.parametrize("repository", ["other/model-onnx"])
+@pytest.mark.parametrize("repository", ["an-organisation/model-onnx"])
 def test_the_target_is_created_where_it_is_not(world: World, repository: str) -> None:
     world.write_recipe(RECIPE.replace(TARGET, repository))
     assert world.publish()["publication"]["kind"] == "pull-request"

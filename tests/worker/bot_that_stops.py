@@ -5,6 +5,7 @@ Run as `python bot_that_stops.py KIND LOCK`. Prints "started" once the worker is
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    # A process that was started in the background of a shell inherits that Ctrl-C is ignored; a bot of a person's is not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
     except KeyboardInterrupt:
