@@ -27,7 +27,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # A process that was started in the background of a shell inherits that Ctrl-C is ignored; a bot of a person's is not.
+    # What a shell starts in the background inherits that Ctrl-C is ignored; a bot of a person's does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         main()
