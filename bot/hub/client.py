@@ -397,13 +397,22 @@ class Hub:
         return sorted((item for item in found if item.author == author), key=lambda item: item.number)
 
     @_again_if_garbled
-    def conversation(self, repo: str, number: int, *, repo_type: RepoType = "model") -> Conversation:
-        """A pull request or discussion with its comments and changes of status."""
+    def conversation(self, repo: str, number: int, *, author: str = "", repo_type: RepoType = "model") -> Conversation:
+        """A pull request or discussion with its comments and changes of status.
+
+        Args:
+            repo: `owner/name`.
+            number: Its number.
+            author: Who opened it, if a listing told it already; the two have to agree.
+            repo_type: `model` or `dataset`.
+        """
         with self._reading(f"{repo} #{number}"):
             item = self._api.get_discussion_details(repo, number, repo_type=repo_type)
             request = _pull_request(item)
             if request.number != number:
                 raise ValueError(f"it is about #{request.number}")
+            if author and request.author != author:
+                raise ValueError(f"it is listed as {author}'s, and shown as {request.author}'s")
         remarks: list[Remark] = []
         commits = tuple(str(getattr(event, "oid", "")) for event in item.events if event.type == "commit")
         for event in item.events:

@@ -151,18 +151,12 @@ def own_pull_requests(hub: Hub, repo: str, also: int | None = None) -> list[Own]
     """
     account = account_of(hub)
     listed = {item.number for item in hub.pull_requests(repo, author=account)}
-    found = [_own(hub, repo, account, number) for number in sorted(listed | ({also} if also else set()))]
-    for own in found:
-        author = own.conversation.pull_request.author
-        if own.number in listed and author != account:
-            raise Garbled(
-                f"is listed as opened by {account}, and shown as opened by {author}.", where=f"{repo} #{own.number}"
-            )
+    found = [_own(hub, repo, account, number, listed) for number in sorted(listed | ({also} if also else set()))]
     return [own for own in found if own.identity]
 
 
-def _own(hub: Hub, repo: str, account: str, number: int) -> Own:
-    conversation = hub.conversation(repo, number)
+def _own(hub: Hub, repo: str, account: str, number: int, listed: set[int]) -> Own:
+    conversation = hub.conversation(repo, number, author=account if number in listed else "")
     trailers = trailers_of(conversation.description) if conversation.pull_request.author == account else {}
     if IDENTITY not in trailers and conversation.commits:
         # A person may have edited the description; the commit's message still tells. The commits before the pull

@@ -145,7 +145,7 @@ def _conversations(hub: Hub, repo: str) -> list[Conversation]:
     """The discussions that the bot's account opened, oldest first, with what was said in them."""
     account = account_of(hub)
     listed = hub.discussions(repo, author=account)
-    return [hub.conversation(repo, item.number) for item in listed]
+    return [hub.conversation(repo, item.number, author=account) for item in listed]
 
 
 def _newest_word(conversation: Conversation) -> dict[str, str]:
