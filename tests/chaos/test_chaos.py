@@ -100,6 +100,7 @@ def test_an_error_of_the_library_is_found(place: Place, monkeypatch: pytest.Monk
 
 def test_a_success_that_the_hub_does_not_hold_is_found(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     from bot.hub import verify as verifying
+    from bot.hub import withheld
 
     def claimed(hub: Hub, *_: Any, **__: Any) -> publishing.Publication:
         assert hub.account  # one call, for the fault to strike
@@ -107,6 +108,7 @@ def test_a_success_that_the_hub_does_not_hold_is_found(place: Place, monkeypatch
 
     monkeypatch.setattr(publishing, "publish", claimed)
     monkeypatch.setattr(verifying, "confirm", lambda *_: None)
+    monkeypatch.setattr(withheld, "close_notices", lambda *_: None)
     result = faulty.carry_out(place, case("503", call=Call("GET", "/api/whoami-v2", 0)))
     assert result.wrong.startswith("the first run said that it succeeded")
 
