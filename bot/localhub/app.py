@@ -29,7 +29,7 @@ from bot.localhub import (
     xet_downloads,
 )
 from bot.localhub.errors import HubError, repo_not_found
-from bot.localhub.faults import Faults, from_json, hang_up, own_answer, send_damaged
+from bot.localhub.faults import Faults, from_json, hang_up, own_answer, read_to_the_end, send_damaged
 from bot.localhub.jobs import Jobs
 from bot.localhub.lfs import Signer
 from bot.localhub.limits import Limiter
@@ -295,6 +295,8 @@ class App:
         kind = fault.kind if fault else ""
         if fault and kind == "delay":
             await asyncio.sleep(fault.seconds)
+        if kind == "close":
+            await read_to_the_end(receive)
         if kind in ("reset", "close"):
             await hang_up(scope, receive, reset=kind == "reset")
             return

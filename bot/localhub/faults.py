@@ -152,6 +152,14 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
 
+async def read_to_the_end(receive: Receive) -> None:
+    """Take in what is left of a request: a socket that is closed with bytes unread ends with RST, not with FIN."""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            return
+
+
 async def hang_up(scope: Scope, receive: Receive, reset: bool) -> None:
     """End the connection of a request, with RST or with FIN, and wait until uvicorn knows."""
     transport = _transports.get(tuple(scope["client"]))

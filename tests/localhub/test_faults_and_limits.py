@@ -199,3 +199,10 @@ def test_a_card_that_cannot_be_read_does_not_break_the_repository(api: Any, hub:
     assert answer.status_code == 200
     assert api.model_info(repo).card_data is None or not api.model_info(repo).card_data.to_dict()
     assert repo in [model.id for model in api.list_models(author=repo.partition("/")[0], full=True)]
+
+
+def test_a_connection_is_closed_and_not_reset_however_much_was_sent(hub: HubServer, repo: str) -> None:
+    for size in (0, 10, 100_000, 3_000_000):
+        hub.fault("close", "*/commit/*", "POST")
+        with pytest.raises(httpx2.RemoteProtocolError):
+            httpx2.post(f"{hub.endpoint}/api/models/{repo}/commit/main", content=b"x" * size)
