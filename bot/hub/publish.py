@@ -140,10 +140,20 @@ def refuse_random_weights(hub: Hub, release: Release) -> None:
     Raises:
         OverwriteError: It does not.
     """
-    if (release.random_weights or release.source.random_weights) and not hub.is_embedded():
+    if release.random_weights or release.source.random_weights:
+        require_embedded(hub, release.target)
+
+
+def require_embedded(hub: Hub, target: str) -> None:
+    """Stops whatever comes of random weights unless the Hub is an embedded one.
+
+    Raises:
+        OverwriteError: It is not.
+    """
+    if not hub.is_embedded():
         raise OverwriteError(
             "the model's weights are random, and this is no embedded Hub: somebody might take it for the real model.",
-            where=f"{hub.endpoint}, {release.target}",
+            where=f"{hub.endpoint}, {target}",
             remedy="Publish it to the embedded Hub, or give the recipe the real model.",
         )
 

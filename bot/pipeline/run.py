@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bot.errors import BotError, HubError, OverwriteError, VerificationError, WithheldError
+from bot.errors import BotError, HubError, VerificationError, WithheldError
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
@@ -92,7 +92,8 @@ def publish(
     from bot.hub import withheld as withholding
 
     prepared = prepare(context, recipe)
-    _refuse_random_weights(context, prepared)
+    if prepared.random_weights:
+        publishing.require_embedded(context.hub, recipe.plan.target.repo)
     mode = recipe.plan.target.open
     there = publishing.find(context.hub, recipe.plan.target.repo, prepared.identity, mode=mode, reopen=reopen)
     if there is not None:
@@ -169,16 +170,6 @@ def _outcome(prepared: Prepared, assembled: Assembled) -> Outcome:
         card=assembled.folder / "README.md",
         review=assembled.page,
     )
-
-
-def _refuse_random_weights(context: Context, prepared: Prepared) -> None:
-    """Random weights never leave the embedded Hub: somebody might take them for the real model."""
-    if prepared.random_weights and not context.hub.is_embedded():
-        raise OverwriteError(
-            "the upstream model says that its weights are random, and such a release goes to an embedded Hub only",
-            where=context.hub.endpoint,
-            remedy="Use --hub local, or give the recipe the real upstream.",
-        )
 
 
 def _close_outdated(context: Context, recipe: Recipe, identity: str, there: Publication) -> None:
