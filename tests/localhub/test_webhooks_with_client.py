@@ -30,10 +30,11 @@ class Listener:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 failing = listener.failures > 0
                 listener.failures -= failing
-                self.send_response(503 if failing else 200)
-                self.end_headers()
+                # Noted before it is answered: once answered, the Hub sends the next one, to another thread.
                 if not failing:
                     listener.told.put((self.headers.get("X-Webhook-Secret", ""), body))
+                self.send_response(503 if failing else 200)
+                self.end_headers()
 
             def log_message(self, *_: object) -> None:
                 """Say nothing."""
