@@ -94,7 +94,7 @@ def create(call: Call) -> Response:
         record = discussions.create(
             repository, title, description, user.person, call.when(), head=head, draft=pull_request
         )
-    call.events.append(discussion_event(call, repository, record, "create", None))
+    call.events.append(discussion_event(call.base, repository, record, "create", None))
     url = f"{call.base}/{repository.web_path}/discussions/{record['num']}"
     return json_answer({"num": record["num"], "url": url, "pullRequest": pull_request})
 
@@ -116,21 +116,21 @@ def _moderated(call: Call) -> tuple[Repository, User, int]:
 def add_comment(call: Call, repository: Repository, user: User, number: int, text: object) -> Record:
     """Add a comment, tell of it, and return its event."""
     added = discussions.add_comment(repository, number, text, user.person, call.when())
-    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "create", added))
+    call.events.append(discussion_event(call.base, repository, discussions.load(repository, number), "create", added))
     return added
 
 
 def set_status(call: Call, repository: Repository, user: User, number: int, status: object, text: object) -> Record:
     """Open or close a discussion, tell of it, and return the event."""
     changed = discussions.set_status(repository, number, status, user.person, call.when(), text)
-    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "update", None))
+    call.events.append(discussion_event(call.base, repository, discussions.load(repository, number), "update", None))
     return changed
 
 
 def set_title(call: Call, repository: Repository, user: User, number: int, title: object) -> Record:
     """Change a title, tell of it, and return the event."""
     changed = discussions.set_title(repository, number, title, user.person, call.when())
-    call.events.append(discussion_event(call, repository, discussions.load(repository, number), "update", None))
+    call.events.append(discussion_event(call.base, repository, discussions.load(repository, number), "update", None))
     return changed
 
 
@@ -138,8 +138,8 @@ def merge_pull_request(call: Call, repository: Repository, user: User, number: i
     """Merge a pull request, tell of it, and return the new commit."""
     oid = discussions.merge(repository, number, user.person, call.when(), text)
     record = discussions.load(repository, number)
-    call.events.append(discussion_event(call, repository, record, "update", None))
-    call.events.append(content_event(call, repository, record["base"], record["mergedBase"], oid))
+    call.events.append(discussion_event(call.base, repository, record, "update", None))
+    call.events.append(content_event(call.base, repository, record["base"], record["mergedBase"], oid))
     return oid
 
 
@@ -167,7 +167,7 @@ def hide_comment(call: Call) -> Response:
 
 def _updated(call: Call, repository: Repository, comment: Record) -> Response:
     record = discussions.load(repository, _number(call))
-    call.events.append(discussion_event(call, repository, record, "update", comment))
+    call.events.append(discussion_event(call.base, repository, record, "update", comment))
     return json_answer({"updatedComment": _event(comment)})
 
 

@@ -119,7 +119,7 @@ def commit(call: Call) -> Response:
         when = call.when()
         oid = apply_plan(repository, plan, head, user.person, when)
         discussions.add_commit(repository, reference, oid, user.person, when)
-    call.events.append(content_event(call, repository, reference, head, oid))
+    call.events.append(content_event(call.base, repository, reference, head, oid))
     return json_answer(_committed(call, repository, oid))
 
 
@@ -152,9 +152,9 @@ def _commit_as_pull_request(call: Call) -> Response:
         when = call.when()
         oid = apply_plan(repository, plan, parent, user.person, when)
         record = discussions.create(repository, plan.summary, plan.description, user.person, when, base=base, head=oid)
-    call.events.append(discussion_event(call, repository, record, "create", None))
+    call.events.append(discussion_event(call.base, repository, record, "create", None))
     reference = discussions.pull_request_reference(record["num"])
-    call.events.append(content_event(call, repository, reference, None, oid))
+    call.events.append(content_event(call.base, repository, reference, None, oid))
     url = f"{call.base}/{repository.web_path}/discussions/{record['num']}"
     return json_answer({**_committed(call, repository, oid), "pullRequestUrl": url})
 

@@ -103,7 +103,7 @@ def create_repo(call: Call) -> Response:
             error.extra |= {"url": f"{call.base}/{repository.web_path}", "name": repository.repo_id}
         raise
     identity = repository.settings["id"]
-    call.events.append(event(call, repository, "create", "repo"))
+    call.events.append(event(call.base, repository, "create", "repo"))
     return json_answer({"url": f"{call.base}/{repository.web_path}", "name": repository.repo_id, "id": identity})
 
 
@@ -113,7 +113,7 @@ def delete_repo(call: Call) -> Response:
     kind, repo_id, _ = _named(call, user)
     repository = call.store.repository(kind, repo_id)
     _check_namespace(call, user, repo_id)
-    deleted = event(call, repository, "delete", "repo")
+    deleted = event(call.base, repository, "delete", "repo")
     call.store.delete(kind, repo_id)
     call.events.append(deleted)
     return json_answer({})
@@ -131,7 +131,7 @@ def move_repo(call: Call) -> Response:
     for repo_id in (source, target):
         _check_namespace(call, user, repo_id)
     owner = {"id": target.partition("/")[0]}
-    moved = event(call, repository, "move", "repo", movedTo={"name": target, "owner": owner})
+    moved = event(call.base, repository, "move", "repo", movedTo={"name": target, "owner": owner})
     call.store.move(kind, source, target)
     call.events.append(moved)
     return json_answer({})
@@ -152,7 +152,7 @@ def settings(call: Call) -> Response:
             raise bad_request('visibility is "public" or "private"')
         changes["private"] = visibility == "private"
     repository.change_settings(changes)
-    call.events.append(event(call, repository, "update", "repo.config", updatedConfig=changes))
+    call.events.append(event(call.base, repository, "update", "repo.config", updatedConfig=changes))
     return json_answer({"private": repository.settings["private"], "gated": repository.settings["gated"]})
 
 
@@ -371,7 +371,7 @@ def create_branch(call: Call) -> Response:
             raise HubError(409, f"Reference {name} already exists")
         commit = repository.resolve(str(start) if start else "main")
         _move(repository, {name: commit})
-    call.events.append(content_event(call, repository, name, None, commit))
+    call.events.append(content_event(call.base, repository, name, None, commit))
     return json_answer({})
 
 
@@ -386,7 +386,7 @@ def delete_branch(call: Call) -> Response:
         if name == MAIN:
             raise HubError(403, f"Cannot delete {name}")
         repository.transact({name: None})
-    call.events.append(content_event(call, repository, name, old, None))
+    call.events.append(content_event(call.base, repository, name, old, None))
     return json_answer({})
 
 
@@ -406,7 +406,7 @@ def create_tag(call: Call) -> Response:
             tagger = pygit2.Signature(person.name, person.email, int(when.timestamp()), 0, "utf-8")
             target = str(repository.store_tag(str(name), target, tagger, str(message)))
         _move(repository, {full: target})
-    call.events.append(content_event(call, repository, full, None, repository.reference(full)))
+    call.events.append(content_event(call.base, repository, full, None, repository.reference(full)))
     return json_answer({})
 
 
@@ -419,7 +419,7 @@ def delete_tag(call: Call) -> Response:
         if old is None:
             raise revision_not_found(call["tag"])
         repository.transact({name: None})
-    call.events.append(content_event(call, repository, name, old, None))
+    call.events.append(content_event(call.base, repository, name, old, None))
     return json_answer({})
 
 

@@ -8,6 +8,7 @@ import hmac
 import io
 import logging
 import secrets
+from email.utils import formatdate
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
@@ -20,11 +21,11 @@ from bot.localhub import (
     api_access,
     api_discussions,
     api_files,
+    api_jobs,
     api_repos,
+    api_webhooks,
     git_http,
-    jobs,
     pages,
-    webhooks,
     xet,
     xet_downloads,
 )
@@ -134,25 +135,25 @@ def _general_routes() -> list[Route]:
 def _webhook_routes() -> list[Route]:
     base = "/api/settings/webhooks"
     return [
-        Route("GET", base, webhooks.list_hooks),
-        Route("POST", base, webhooks.create_hook),
-        Route("GET", f"{base}/{{id}}", webhooks.get_hook),
-        Route("POST", f"{base}/{{id}}", webhooks.update_hook),
-        Route("DELETE", f"{base}/{{id}}", webhooks.delete_hook),
-        Route("POST", f"{base}/{{id}}/{{what}}", webhooks.switch_hook),
+        Route("GET", base, api_webhooks.list_hooks),
+        Route("POST", base, api_webhooks.create_hook),
+        Route("GET", f"{base}/{{id}}", api_webhooks.get_hook),
+        Route("POST", f"{base}/{{id}}", api_webhooks.update_hook),
+        Route("DELETE", f"{base}/{{id}}", api_webhooks.delete_hook),
+        Route("POST", f"{base}/{{id}}/{{what}}", api_webhooks.switch_hook),
     ]
 
 
 def _job_routes() -> list[Route]:
     base, one = "/api/jobs/{ns}", "/api/jobs/{ns}/{job}"
     return [
-        Route("POST", base, jobs.start),
-        Route("GET", base, jobs.listing),
-        Route("GET", one, jobs.inspect),
-        Route("GET", f"{one}/logs", jobs.logs),
-        Route("POST", f"{one}/cancel", jobs.cancel),
-        Route("POST", f"{one}/duplicate", jobs.duplicate),
-        Route("PUT", f"{one}/labels", jobs.relabel),
+        Route("POST", base, api_jobs.start),
+        Route("GET", base, api_jobs.listing),
+        Route("GET", one, api_jobs.inspect),
+        Route("GET", f"{one}/logs", api_jobs.logs),
+        Route("POST", f"{one}/cancel", api_jobs.cancel),
+        Route("POST", f"{one}/duplicate", api_jobs.duplicate),
+        Route("PUT", f"{one}/labels", api_jobs.relabel),
     ]
 
 
@@ -328,6 +329,7 @@ class App:
 
     @staticmethod
     def _add_headers(response: Response) -> None:
+        response.headers["Date"] = formatdate(usegmt=True)
         response.headers["X-Request-Id"] = secrets.token_hex(8)
         response.headers.setdefault("X-Content-Type-Options", "nosniff")
         response.headers.setdefault("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")

@@ -129,7 +129,8 @@ def serve(settings: Settings) -> None:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=3,
         server_header=False,
-        date_header=True,
+        # uvicorn's date may be seconds old; the client takes it for the present when it reads a Job's log.
+        date_header=False,
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn ends on these, and then raises them anew; by then the rest has to be put away.

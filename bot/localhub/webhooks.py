@@ -7,30 +7,23 @@ sent by a thread of their own, in order.
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import logging
 import queue
-import re
-import secrets
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from starlette.responses import Response
-
 from bot.localhub import durable
-from bot.localhub.errors import HubError, bad_request
+from bot.localhub.errors import HubError
 from bot.localhub.names import repo_type
 from bot.localhub.repository import MAIN, Repository
 from bot.localhub.store import Store, User
-from bot.localhub.web import Call, json_answer
 
 log = logging.getLogger("bot.localhub.webhooks")
 DOMAINS = ("repo", "discussion")
-_WATCHABLE = ("user", "org", "model", "dataset")
 _ATTEMPTS = 3
 _TIMEOUT = 5.0
 Payload = dict[str, Any]
@@ -58,11 +51,11 @@ class Event:
     payload: Payload
 
 
-def event(call: Call, repository: Repository, action: str, scope: str, **more: Any) -> Event:
+def event(base: str, repository: Repository, action: str, scope: str, **more: Any) -> Event:
     """Return an event.
 
     Args:
-        call: The request that caused it.
+        base: The Hub's address, as the one who caused it wrote it.
         repository: Where it happened; it must still exist.
         action: ``create``, ``update``, ``move`` or ``delete``.
         scope: See ``Event``.
@@ -75,7 +68,7 @@ def event(call: Call, repository: Repository, action: str, scope: str, **more: A
         "name": repository.repo_id,
         "id": settings["id"],
         "private": bool(settings.get("private")),
-        "url": {"web": f"{call.base}/{repository.web_path}", "api": f"{call.base}/api/{path}"},
+        "url": {"web": f"{base}/{repository.web_path}", "api": f"{base}/api/{path}"},
         "owner": {"id": repository.namespace},
         "headSha": repository.reference(MAIN),
     }
@@ -83,26 +76,24 @@ def event(call: Call, repository: Repository, action: str, scope: str, **more: A
     return Event(repository.kind, repository.repo_id, bool(settings.get("private")), scope, payload)
 
 
-def content_event(call: Call, repository: Repository, reference: str, old: str | None, new: str | None) -> Event:
+def content_event(base: str, repository: Repository, reference: str, old: str | None, new: str | None) -> Event:
     """Return the event of a reference that moved."""
     moved = [{"ref": reference, "oldSha": old, "newSha": new}]
-    return event(call, repository, "update", "repo.content", updatedRefs=moved)
+    return event(base, repository, "update", "repo.content", updatedRefs=moved)
 
 
-def discussion_event(
-    call: Call, repository: Repository, record: Payload, action: str, comment: Payload | None
-) -> Event:
+def discussion_event(base: str, repository: Repository, record: Payload, action: str, comment: Payload | None) -> Event:
     """Return the event of a discussion that was opened or changed, or that got a comment.
 
     Args:
-        call: The request that caused it.
+        base: The Hub's address, as the one who caused it wrote it.
         repository: Where.
         record: The discussion.
         action: ``create`` or ``update``.
         comment: The comment's event, if a comment is what happened.
     """
-    page = f"{call.base}/{repository.web_path}/discussions/{record['num']}"
-    api = f"{call.base}/api/{repository.kind}/{repository.repo_id}/discussions/{record['num']}"
+    page = f"{base}/{repository.web_path}/discussions/{record['num']}"
+    api = f"{base}/api/{repository.kind}/{repository.repo_id}/discussions/{record['num']}"
     described: Payload = {
         "id": f"{repository.settings['id']}-{record['num']}",
         "num": record["num"],
@@ -117,7 +108,7 @@ def discussion_event(
         merged = {"mergeCommitId": record["mergeCommitId"]} if record["mergeCommitId"] else {}
         described["changes"] = {"base": record["base"], **merged}
     if comment is None:
-        return event(call, repository, action, "discussion", discussion=described)
+        return event(base, repository, action, "discussion", discussion=described)
     told = {
         "id": comment["id"],
         "author": {"id": comment["author"]["name"]},
@@ -125,7 +116,7 @@ def discussion_event(
         "hidden": comment["data"]["hidden"],
         "url": {"web": f"{page}#{comment['id']}"},
     }
-    return event(call, repository, action, "discussion.comment", discussion=described, comment=told)
+    return event(base, repository, action, "discussion.comment", discussion=described, comment=told)
 
 
 # ------------------------------------------------------------------------------------------------------ the hooks
@@ -209,31 +200,6 @@ class Webhooks:
                 time.sleep(0.5 * 2**attempt)
 
 
-def check_url(url: Any, hosts: tuple[str, ...] = ()) -> str:
-    """Return an address that webhooks may be sent to.
-
-    Args:
-        url: What the client asks for.
-        hosts: Names, beside loopback's, that may be called.
-
-    Raises:
-        HubError: 400 for any other.
-    """
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        if host in hosts:
-            known = parts.scheme in ("http", "https")
-        else:
-            known = parts.scheme == "http" and (host == "localhost" or ipaddress.ip_address(host).is_loopback)
-        good = known and parts.port != 0 and parts.username is None
-    except (ValueError, TypeError, AttributeError):
-        good = False
-    if not good:
-        raise bad_request(f"The embedded Hub tells addresses such as http://127.0.0.1:9000/hook, not {url!r}")
-    return str(url)
-
-
 def post(url: str, secret: str, body: bytes) -> int:
     """Send a payload and return the status of the answer.
 
@@ -253,88 +219,3 @@ def post(url: str, secret: str, body: bytes) -> int:
         raise OSError(f"no answer ({error!r})") from error
     finally:
         connection.close()
-
-
-# ------------------------------------------------------------------------------------------------------ the API
-
-
-def _shown(identity: str, hook: Payload) -> Payload:
-    return {"id": identity, **{key: value for key, value in hook.items() if key != "owner"}}
-
-
-def _changes(call: Call) -> Payload:
-    """Return the checked fields of a webhook that a request sets."""
-    body = call.json_object()
-    changes: Payload = {}
-    if body.get("jobSourceId") is not None:
-        raise bad_request("The embedded Hub's webhooks call an address; they run no Jobs")
-    if "url" in body:
-        changes["url"] = check_url(body["url"], call.store.webhook_hosts)
-    if "domains" in body:
-        if not isinstance(body["domains"], list) or not set(body["domains"]) <= set(DOMAINS):
-            raise bad_request(f"domains is a list of {' and '.join(DOMAINS)}")
-        changes["domains"] = body["domains"]
-    if "watched" in body:
-        changes["watched"] = _watched(body["watched"])
-    if body.get("secret") is not None:
-        if not isinstance(body["secret"], str) or not re.fullmatch(r"[\x21-\x7e]{1,256}", body["secret"]):
-            raise bad_request("A secret is up to 256 visible ASCII characters")
-        changes["secret"] = body["secret"]
-    return changes
-
-
-def _watched(value: Any) -> list[Payload]:
-    try:
-        found = [{"type": item["type"], "name": item["name"]} for item in value]
-    except (TypeError, KeyError):
-        raise bad_request("watched is a list of objects with type and name") from None
-    if not all(item["type"] in _WATCHABLE and isinstance(item["name"], str) for item in found):
-        raise bad_request(f"What is watched has one of the types {', '.join(_WATCHABLE)}")
-    return found
-
-
-def list_hooks(call: Call) -> Response:
-    """``GET /api/settings/webhooks``: the caller's webhooks."""
-    user = call.writer()
-    found = [_shown(identity, hook) for identity, hook in call.webhooks.all().items() if hook["owner"] == user.name]
-    return json_answer(found)
-
-
-def create_hook(call: Call) -> Response:
-    """``POST /api/settings/webhooks``."""
-    user = call.writer()
-    changes = _changes(call)
-    if "url" not in changes or "watched" not in changes:
-        raise bad_request("A webhook needs url and watched")
-    identity = secrets.token_hex(12)
-    hook = {"domains": list(DOMAINS), "secret": None, **changes, "disabled": False, "owner": user.name}
-    call.webhooks.put(identity, hook)
-    return json_answer({"webhook": _shown(identity, hook)})
-
-
-def get_hook(call: Call) -> Response:
-    """``GET /api/settings/webhooks/{id}``."""
-    return json_answer({"webhook": _shown(call["id"], call.webhooks.owned(call.writer(), call["id"]))})
-
-
-def update_hook(call: Call) -> Response:
-    """``POST /api/settings/webhooks/{id}``; as on the Hub, an empty ``watched`` empties the list."""
-    hook = {**call.webhooks.owned(call.writer(), call["id"]), **_changes(call)}
-    call.webhooks.put(call["id"], hook)
-    return json_answer({"webhook": _shown(call["id"], hook)})
-
-
-def switch_hook(call: Call) -> Response:
-    """``POST /api/settings/webhooks/{id}/enable`` and ``/disable``."""
-    if call["what"] not in ("enable", "disable"):
-        raise HubError(404, "A webhook is enabled or disabled")
-    hook = {**call.webhooks.owned(call.writer(), call["id"]), "disabled": call["what"] == "disable"}
-    call.webhooks.put(call["id"], hook)
-    return json_answer({"webhook": _shown(call["id"], hook)})
-
-
-def delete_hook(call: Call) -> Response:
-    """``DELETE /api/settings/webhooks/{id}``."""
-    call.webhooks.owned(call.writer(), call["id"])
-    call.webhooks.put(call["id"], None)
-    return json_answer({})

@@ -6,9 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from hub_server import HubServer, start_hub
 from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
@@ -36,6 +38,15 @@ def test_jobs_are_off_unless_asked_for(hub: HubServer) -> None:
     with pytest.raises(HfHubHTTPError) as error:
         python(hub.api(), "print(1)")
     assert error.value.response.status_code == 403 and "--jobs" in str(error.value)
+
+
+def test_an_answer_carries_the_present_as_its_date(hub: HubServer) -> None:
+    """The client drops the lines of a Job's log that are more than a second younger than the answer's date."""
+    for _ in range(12):
+        before = int(time.time())
+        date = httpx2.get(f"{hub.endpoint}/api/embedded-hub").headers["Date"]
+        assert before <= parsedate_to_datetime(date).timestamp() <= time.time()
+        time.sleep(0.13)
 
 
 def test_a_job_runs_with_its_own_environment_and_is_read_back(working: HubServer) -> None:
