@@ -8,7 +8,6 @@ or unclear it raises `Doubtful`, upon which the caller reads what the Hub holds.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
 from urllib.parse import quote, urlsplit
 
 from bot.errors import BotError, HubError, StepError
+from bot.hub.library import disk_full, library
 from bot.hub.retry import TRANSIENT, HubUnavailable, Policy
 from bot.hub.tokens import is_loopback, normal_endpoint
 
@@ -602,27 +602,6 @@ class Hub:
             raise doubt from error
 
 
-def library() -> Any:
-    """The client library, set up once for the whole process: no telemetry, no token of its own, our session."""
-    for name in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_PROGRESS_BARS"):
-        os.environ.setdefault(name, "1")
-    os.environ.setdefault("HF_XET_TELEMETRY_ENABLED", "0")
-    import huggingface_hub
-    import huggingface_hub.constants as constants
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    from bot.hub import session
-
-    if not getattr(huggingface_hub, "_bot_session", False):
-        # The library may have been imported before, with the variables unset.
-        constants.HF_HUB_DISABLE_TELEMETRY = True
-        constants.HF_HUB_DISABLE_IMPLICIT_TOKEN = True
-        disable_progress_bars()
-        huggingface_hub.set_client_factory(session.new_client)
-        huggingface_hub._bot_session = True
-    return huggingface_hub
-
-
 def _pull_request(item: Any) -> PullRequest:
     """What a listing or a conversation tells of a pull request or discussion.
 
@@ -712,12 +691,3 @@ def _raise_refused(error: BaseException, what: str, hub: Hub, aim: str) -> NoRet
         problem = f"the account may not {aim}: {_brief(error)}."
         remedy = f"Give its token that right at {hub.endpoint}/settings/tokens, or ask the owner to."
     raise Refused(problem, where=what, remedy=remedy) from error
-
-
-def disk_full(place: str | Path) -> StepError:
-    """The error for a full disk."""
-    return StepError(
-        "the disk is full.",
-        where=str(place),
-        remedy="Free some space there, or choose another work folder; what is complete is not fetched again.",
-    )

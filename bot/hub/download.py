@@ -16,7 +16,7 @@ from typing import Any
 
 from bot.canonical import CHUNK, chunks
 from bot.errors import HubError, UpstreamError
-from bot.hub.client import disk_full, library
+from bot.hub.library import disk_full, library
 from bot.hub.retry import Policy
 
 OnBytes = Callable[[int], None]

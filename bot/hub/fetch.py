@@ -12,9 +12,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from bot.canonical import file_sha256, write_atomically
 from bot.errors import BotError, HubError, RecipeError, StepError, UpstreamError
-from bot.hub.client import Gated, Hub, NotFound, Progress, RepoType, TreeFile, library
+from bot.hub.client import Gated, Hub, NotFound, Progress, RepoType, TreeFile
 from bot.hub.download import Expected, Mismatch
 from bot.hub.front_matter import LARGEST_CARD, declared_license
+from bot.hub.library import library
 from bot.hub.paths import fixed_folder, goes_deep, is_pattern, matches, near, why_unsafe
 from bot.hub.retry import Policy
 from bot.hub.tokens import is_loopback

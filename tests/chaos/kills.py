@@ -29,10 +29,11 @@ def warm() -> None:
     from huggingface_hub import hf_api, lfs  # noqa: F401
 
     import bot.hub.download
+    import bot.hub.library
     import bot.hub.publish
     import bot.hub.verify
 
-    bot.hub.client.library().utils.get_session()
+    bot.hub.library.library().utils.get_session()
 
 
 def publish(place: Place, case: Any, mode: str) -> None:

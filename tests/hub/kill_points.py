@@ -22,7 +22,8 @@ import huggingface_hub.constants as constants  # noqa: E402
 from hub_cases import QUICK, make_case  # noqa: E402
 
 from bot.hub import session  # noqa: E402
-from bot.hub.client import Hub, library  # noqa: E402
+from bot.hub.client import Hub  # noqa: E402
+from bot.hub.library import library  # noqa: E402
 from bot.hub.publish import publish  # noqa: E402
 from bot.hub.verify import confirm  # noqa: E402
 
