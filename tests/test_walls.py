@@ -15,8 +15,8 @@ BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card"},
     "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance"},
-    "graph": BASE,
-    "measure": BASE,
+    "graph": BASE | {"tensor_types"},
+    "measure": BASE | {"tensor_types"},
     "hub": BASE,
     "gates": BASE,
     "provenance": {"records", "errors", "canonical"},
@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "recipe": {"errors", "canonical", "recipe_plan"},
     "recipe_plan": set(),
     "errors": set(),
+    "tensor_types": set(),
     "canonical": set(),
     "progress": set(),
 }

@@ -10,21 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import StepError
+from bot.tensor_types import DTYPES
 
-_DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(float16)": "float16",
-    "tensor(double)": "float64",
-    "tensor(int64)": "int64",
-    "tensor(int32)": "int32",
-    "tensor(int16)": "int16",
-    "tensor(int8)": "int8",
-    "tensor(uint64)": "uint64",
-    "tensor(uint32)": "uint32",
-    "tensor(uint16)": "uint16",
-    "tensor(uint8)": "uint8",
-    "tensor(bool)": "bool",
-}
 _FATAL = 4
 _MAX_HEADER = 10_000
 
@@ -118,7 +105,7 @@ class Samples:
         return size if isinstance(size, int) and size > 0 else 1
 
     def _fitting(self, name: str, array: Array) -> Array:
-        wanted = _DTYPES.get(self._ports[name].type)
+        wanted = DTYPES.get(self._ports[name].type)
         if wanted is None:
             raise StepError(f"has an input {name!r} of the type {self._ports[name].type}.", where=self._where)
         kinds = array.dtype.kind, np.dtype(wanted).kind

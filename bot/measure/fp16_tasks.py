@@ -18,8 +18,9 @@ from bot.measure.fp16_kernels import NotEmulatedError
 from bot.measure.fp16_rewrite import Rewritten
 from bot.measure.fp16_trace import Overflow, Probe, asked, count, guilty, suspects, watch
 from bot.measure.providers import runtime_name
-from bot.measure.sessions import DTYPES, first_line, fixed_batch
+from bot.measure.sessions import first_line, fixed_batch
 from bot.records import Json, Record
+from bot.tensor_types import DTYPES
 
 PROVIDER = "fp16-emulation"
 

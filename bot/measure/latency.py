@@ -19,8 +19,9 @@ from bot.errors import StepError
 from bot.measure.arrays import Array, open_array
 from bot.measure.providers import device_name, runtime_name
 from bot.measure.samples.collect import Progress
-from bot.measure.sessions import DTYPES, fixed_batch, inputs_of, open_session, outputs_of, run_once
+from bot.measure.sessions import fixed_batch, inputs_of, open_session, outputs_of, run_once
 from bot.records import Measurement
+from bot.tensor_types import DTYPES
 
 MINIMUM_RUNS = 5
 

@@ -12,22 +12,7 @@ import numpy as np
 from bot.errors import StepError
 from bot.measure.arrays import Array
 from bot.measure.providers import built_with, check_providers_of
-
-DTYPES = {
-    "tensor(float)": "float32",
-    "tensor(float16)": "float16",
-    "tensor(double)": "float64",
-    "tensor(int64)": "int64",
-    "tensor(int32)": "int32",
-    "tensor(int16)": "int16",
-    "tensor(int8)": "int8",
-    "tensor(uint64)": "uint64",
-    "tensor(uint32)": "uint32",
-    "tensor(uint16)": "uint16",
-    "tensor(uint8)": "uint8",
-    "tensor(bool)": "bool",
-}
-"""ONNX Runtime's name of a tensor type, and numpy's. Other types cannot be measured here."""
+from bot.tensor_types import DTYPES
 
 _FATAL = 4
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bot.measure import providers
+from bot.measure import availability, providers
 from bot.pipeline.answers import Answers, answers_of, compare, folders_of, texts_of
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
@@ -59,7 +59,7 @@ def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
     Raises:
         StepError: A required provider does not run here; the CPU never stands in for it.
     """
-    usable = providers.available()
+    usable = availability.available()
     wanted = dict(prepared.recipe.plan.measure.timings.providers)
     for provider in context.require - set(wanted):
         what = f"the provider {provider!r} is required by --require and not among those of the recipe"
@@ -68,7 +68,7 @@ def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
         if provider in usable:
             continue
         if need == "required" or provider in context.require:
-            providers.require(provider)
+            availability.require(provider)
         context.reporter.warn(f"nothing was measured on {provider}: it does not run on this machine")
     return {provider: providers.device_name(provider) for provider in ["cpu", *wanted] if provider in usable}
 

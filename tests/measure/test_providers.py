@@ -9,23 +9,23 @@ import onnxruntime
 import pytest
 
 from bot.errors import RecipeError, StepError
-from bot.measure import providers
+from bot.measure import availability, providers
 
 
 def test_the_cpu_runs_here_and_has_a_name() -> None:
-    assert providers.available()[0] == "cpu"
-    providers.require("cpu")
+    assert availability.available()[0] == "cpu"
+    availability.require("cpu")
     assert providers.device_name("cpu").strip()
     assert providers.runtime_name() == f"onnxruntime {onnxruntime.__version__}"
 
 
 def test_a_required_provider_that_does_not_run_here_is_an_error() -> None:
-    absent = next(name for name in ("rocm", "coreml", "directml") if name not in providers.available())
+    absent = next(name for name in ("rocm", "coreml", "directml") if name not in availability.available())
     with pytest.raises(StepError, match=f"{absent} is required and does not run here") as caught:
-        providers.require(absent)
+        availability.require(absent)
     assert "Here there is cpu" in caught.value.remedy
     with pytest.raises(RecipeError, match="There are: cpu, cuda"):
-        providers.require("abacus")
+        availability.require("abacus")
 
 
 @pytest.mark.parametrize(
