@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,30 @@ def test_nothing_imports_the_embedded_hub() -> None:
     for room, paths in rooms().items():
         for path in paths:
             assert room == "localhub" or "localhub" not in imports_of(path), path
+
+
+def modules_imported_by(path: Path) -> set[str]:
+    """The modules of this package that a file imports, inside functions and for types alone as well."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    paths = {
+        ".".join(("bot", *path.relative_to(ROOT).with_suffix("").parts)): path
+        for path in ROOT.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    sorter = TopologicalSorter({name: modules_imported_by(path) & set(paths) for name, path in paths.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_help_imports_nothing_heavy() -> None:
