@@ -98,6 +98,9 @@ class Recipe:
         """What of the recipe makes a release this one and no other: its meaning, code and texts, not its comments."""
         plain = self.plan.model_dump(mode="json", by_alias=True)
         plain["upstream"].pop("cooldown")
+        plain.pop("runner")
+        if not plain["retry"]:
+            plain.pop("retry")  # So that the key, when it came, changed no identity.
         return {
             "recipe": digest({"name": self.name, "plan": plain}),
             "code": file_sha256(self.code) if self.code else "",

@@ -176,6 +176,17 @@ class ImagePlan(Plan):
     std: tuple[Number, Number, Number] = Field((1.0, 1.0, 1.0), description="Divided by after that, per channel.")
     crop_padding: Number = Field(0.0, ge=0, description="Widens a face's box by this share of its side, on each side.")
     color: Literal["RGB", "BGR"] = "RGB"
+    fit: Literal["stretch", "letterbox"] = Field(
+        "stretch", description="letterbox keeps the aspect ratio and fills the rest with pad_value."
+    )
+    place: Literal["center", "top-left"] = Field("center", description="Where a letterbox puts the picture.")
+    pad_value: int = Field(0, ge=0, le=255, description="Pixel value, 0 to 255, of the bars of a letterbox: 114.")
+
+    @model_validator(mode="after")
+    def _bars_of_a_letterbox(self) -> ImagePlan:
+        if self.fit != "letterbox" and self.model_fields_set & {"place", "pad_value"}:
+            raise ValueError("place and pad_value belong to fit: letterbox")
+        return self
 
 
 class InputPlan(Plan):
@@ -263,6 +274,15 @@ class RecipePlan(Plan):
     all_or_nothing: bool = Field(False, description="One artifact that fails its gates withholds all of them.")
     rebuild_on: Literal["identity", "tools"] = Field(
         "identity", description="tools: new tool versions make a new release."
+    )
+    retry: int = Field(
+        0, ge=0, description="Raise it by one to have a release tried again that was withheld, or closed by a person."
+    )
+    runner: str = Field(
+        "ubuntu-latest",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=100,
+        description="Label of the GitHub runner that builds and measures: that of your own machine with a GPU, say.",
     )
 
     @model_validator(mode="before")
