@@ -16,12 +16,15 @@ from pydantic import ValidationError
 
 from bot.canonical import digest, file_sha256, text_sha256
 from bot.errors import RecipeError
-from bot.recipe_plan import AccuracyPlan, ImagePlan, Plan, RecipePlan
+from bot.recipe_plan import AccuracyPlan, ArtifactPlan, ImagePlan, OnChange, Plan, RecipePlan
 
 RECIPE_FILE = "recipe.yaml"
 CODE_FILE = "recipe.py"
 CARD_FILE = "card.md.j2"
 LICENSE_FOLDER = "licenses"
+
+RESERVED_FOLDERS = ("recipe", "release", "source")
+"""Folders of a target in which the bot keeps what belongs to a release; no model lies there."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,10 @@ class Recipe:
         """The key of the upstream file that an artifact is made from."""
         return self.plan.artifacts[artifact].made_from or next(iter(self.plan.upstream.files))
 
+    def on_change(self, artifact: str) -> OnChange:
+        """Where an artifact's bytes go if it was published before with others."""
+        return self.plan.artifacts[artifact].on_change or self.plan.on_change
+
     def accuracy_of(self, source: str) -> dict[str, AccuracyPlan]:
         """The accuracy plans about one upstream file."""
         only = next(iter(self.plan.upstream.files))
@@ -94,9 +101,14 @@ class Recipe:
         """Raises the `RecipeError` for one key of this recipe."""
         raise RecipeError(f"{_dotted(path)}: {what}.", where=self.locate(*path), remedy=remedy)
 
-    def identity_parts(self) -> dict[str, Any]:
-        """What of the recipe makes a release this one and no other: its meaning, code and texts, not its comments."""
+    def identity_parts(self, *, retry: int | None = None) -> dict[str, Any]:
+        """What of the recipe makes a release this one and no other: its meaning, code and texts, not its comments.
+
+        Args:
+            retry: In place of the recipe's own `retry`.
+        """
         plain = self.plan.model_dump(mode="json", by_alias=True)
+        plain["retry"] = plain["retry"] if retry is None else retry
         plain["upstream"].pop("cooldown")
         plain.pop("runner")
         if not plain["retry"]:
@@ -301,8 +313,7 @@ def _check_references(recipe: Recipe) -> None:
     files = list(plan.upstream.files)
     for key, artifact in plan.artifacts.items():
         _check_file_key(recipe, ("artifacts", key, "from"), artifact.made_from, files)
-        if not artifact.file.endswith(".onnx"):
-            recipe.fail(("artifacts", key, "file"), f"should end in .onnx, found {artifact.file!r}")
+        _check_artifact(recipe, key, artifact)
     _check_unique_files(recipe)
     for key, accuracy in plan.measure.accuracy.items():
         _check_file_key(recipe, ("measure", "accuracy", key, "of"), accuracy.of, files)
@@ -322,6 +333,23 @@ def _check_references(recipe: Recipe) -> None:
                 near = get_close_matches(rule, known_rules, 1)
                 hint = f"Did you mean {near[0]}?" if near else f"Measured here: {', '.join(known_rules)}."
                 recipe.fail(("gates", artifact_key, rule), "is not a figure that this recipe measures", hint)
+
+
+def _check_artifact(recipe: Recipe, key: str, artifact: ArtifactPlan) -> None:
+    place = ("artifacts", key)
+    if not artifact.file.endswith(".onnx"):
+        recipe.fail((*place, "file"), f"should end in .onnx, found {artifact.file!r}")
+    folder = artifact.file.partition("/")[0]
+    if folder in RESERVED_FOLDERS and folder != artifact.file:
+        recipe.fail((*place, "file"), f"{folder}/ is for what the bot writes about a release", "Take another folder.")
+    if not artifact.steps and not artifact.taken_over:
+        recipe.fail(
+            (*place, "steps"),
+            "is missing",
+            "Only a file that lies in the target already (frozen: <sha256>) may go without.",
+        )
+    if artifact.frozen and artifact.on_change is not None:
+        recipe.fail((*place, "on_change"), "says what happens to a file that changes, and this one is frozen")
 
 
 def _check_file_key(recipe: Recipe, path: Sequence[str | int], value: str | None, files: list[str]) -> None:

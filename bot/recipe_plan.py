@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    WithJsonSchema,
+    model_validator,
+)
 
 
 def _number(value: Any) -> Any:
@@ -41,7 +50,22 @@ def _duration(value: Any) -> Any:
     return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
 
 
+def _frozen(value: Any) -> Any:
+    """Whether a file is frozen; a sha256 says that it lies in the target already."""
+    if isinstance(value, bool) or (isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value)):
+        return value
+    raise ValueError(
+        "should be true, false, or the sha256 of a file that lies in the target: 64 lower-case hexadecimal digits"
+    )
+
+
+OnChange = Literal["new_name", "replace"]
 Number = Annotated[float, BeforeValidator(_number)]
+Frozen = Annotated[
+    bool | str,
+    BeforeValidator(_frozen),
+    WithJsonSchema({"anyOf": [{"type": "boolean"}, {"type": "string", "pattern": "^[0-9a-f]{64}$"}]}),
+]
 RepositoryId = Annotated[str, AfterValidator(_repository)]
 RelativePath = Annotated[str, AfterValidator(_relative_path)]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
@@ -162,8 +186,16 @@ class ArtifactPlan(Plan):
 
     file: RelativePath = Field(description="Its path in the target repository.")
     made_from: Key | None = Field(None, alias="from", description="Which upstream file; needed if there are several.")
-    frozen: bool = Field(False, description="Once published, never written again.")
-    steps: tuple[Step, ...] = Field(min_length=1, description="In order.")
+    frozen: Frozen = Field(
+        False, description="true: once published, never written again. A sha256: a file that lies in the target already."
+    )
+    on_change: OnChange | None = Field(None, description="As the recipe's on_change, for this file alone.")
+    steps: tuple[Step, ...] = Field((), description="In order; for a file that lies in the target, how it was made.")
+
+    @property
+    def taken_over(self) -> str:
+        """The sha256 of the file that lies in the target already; empty for one that is made here."""
+        return self.frozen if isinstance(self.frozen, str) else ""
 
 
 class ImagePlan(Plan):
@@ -204,30 +236,108 @@ class SamplesPlan(Plan):
     split: str = "validation"
     count: int = Field(ge=1, description="How many samples to take.")
     minimum_px: int = Field(1, ge=1, description="Faces smaller than this are left out.")
+    take: Literal["boxes", "pictures"] = Field(
+        "boxes", description="boxes: each face is a sample. pictures: each picture, its boxes being its labels."
+    )
+    portion: tuple[Number, Number] = Field(
+        (0.0, 1.0), description="Only pictures whose path's digest lies in this part of all: [0, 1/2] and [1/2, 1]."
+    )
+
+    @model_validator(mode="after")
+    def _portion_rises(self) -> SamplesPlan:
+        low, high = self.portion
+        if not 0 <= low < high <= 1:
+            raise ValueError("portion should be two numbers from 0 to 1, the lower one first")
+        return self
 
     def selection(self) -> dict[str, JsonValue]:
         """What the loader needs to know: which samples, not where they come from."""
-        return {"split": self.split, "count": self.count, "minimum_px": self.minimum_px}
+        chosen: dict[str, JsonValue] = {"split": self.split, "count": self.count, "minimum_px": self.minimum_px}
+        return chosen | {"take": self.take, "portion": list(self.portion)}
+
+
+DetectionMetric = Literal[
+    "kept",
+    "lost",
+    "new",
+    "found",
+    "mean_score_drift",
+    "max_score_drift",
+    "mean_box_drift",
+    "max_box_drift",
+    "mean_point_drift",
+    "max_point_drift",
+    "map",
+    "label_map",
+    "source_label_map",
+    "label_map_change",
+    "label_map_coco",
+]
+DETECTION_METRICS: tuple[DetectionMetric, ...] = get_args(DetectionMetric)
+
+Metric = (
+    Literal["mean_absolute", "max_absolute", "agreement", "flips"]
+    | Literal["mean_cosine", "min_cosine", "ranking", "nearest"]
+    | DetectionMetric
+)
+
+DETECTORS = ("yolo", "yunet")
+YUNET_OUTPUTS = tuple(f"{part}_{stride}" for part in ("cls", "obj", "bbox", "kps") for stride in (8, 16, 32))
+
+_METRICS: dict[str, tuple[str, ...]] = {
+    "argmax": ("agreement", "flips"),
+    "cosine": ("mean_cosine", "min_cosine", "ranking", "nearest"),
+    "yolo": DETECTION_METRICS,
+    "yunet": DETECTION_METRICS,
+}
+"""The metrics of those decodings that know no others."""
+
+
+class DetectionPlan(Plan):
+    """What counts as a detection, and as the same detection."""
+
+    score: Number = Field(0.25, gt=0, lt=1, description="Lowest score that a consumer takes for a detection.")
+    nms: Number = Field(0.45, gt=0, le=1, description="Overlap above which the weaker of two boxes is suppressed.")
+    match: Number = Field(0.5, gt=0, lt=1, description="Overlap from which on two boxes are the same detection.")
+    limit: int = Field(300, ge=1, le=10_000, description="Most detections in one picture.")
+    end_to_end: bool = Field(False, description="The graph suppresses by itself and gives (batch, boxes, 6).")
 
 
 class AccuracyPlan(Plan):
     """A decision that the model's output stands for, compared with what the source decides."""
 
-    decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine"]
-    made_from: str = Field(alias="from", description="The output that it is decoded from.")
+    decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine", "yolo", "yunet"]
+    made_from: str = Field(
+        "", alias="from", description="The output that it is decoded from; yunet knows its twelve by name."
+    )
     of: Key | None = Field(None, description="Which upstream file has that output; needed if there are several.")
     unit: str = ""
     labels: tuple[str, ...] = Field((), description="Names of the classes, for argmax.")
     values: tuple[Number, ...] = Field((), description="What each class stands for, for expectation.")
-    metrics: tuple[Literal["mean_absolute", "max_absolute", "agreement", "flips", "mean_cosine", "min_cosine"], ...]
+    detection: DetectionPlan = Field(
+        DetectionPlan(), description="For yolo and yunet: what counts as a detection, and as the same."
+    )
+    metrics: tuple[Metric, ...]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that it is decoded from."""
+        return YUNET_OUTPUTS if self.decode == "yunet" else (self.made_from,)
 
     @model_validator(mode="after")
     def _complete(self) -> AccuracyPlan:
+        if bool(self.made_from) == (self.decode == "yunet"):
+            raise ValueError("from is missing" if self.decode != "yunet" else "decode: yunet takes no from")
         if self.decode == "expectation" and not self.values:
             raise ValueError("decode: expectation needs values, one per class")
-        decisions = {"agreement", "flips"}
-        if self.decode == "argmax" and not set(self.metrics) <= decisions:
-            raise ValueError("decode: argmax knows the metrics agreement and flips")
+        detector = self.decode in DETECTORS
+        if not detector and "detection" in self.model_fields_set:
+            raise ValueError("detection belongs to decode: yolo and decode: yunet")
+        known = _METRICS.get(self.decode)
+        if known is not None and not set(self.metrics) <= set(known):
+            raise ValueError(f"decode: {self.decode} knows the metrics {', '.join(known)}")
+        if strange := [metric for metric in self.metrics if metric in DETECTION_METRICS and not detector]:
+            raise ValueError(f"decode: {self.decode} has no metric {strange[0]}: it is one of detectors")
         return self
 
 
@@ -245,6 +355,19 @@ class MeasurePlan(Plan):
     samples: dict[Key, SamplesPlan] = Field(min_length=1, max_length=1)
     accuracy: dict[Key, AccuracyPlan] = {}
     timings: TimingsPlan = TimingsPlan()
+
+
+class CalibrationPlan(Plan):
+    """The samples that steps look at, such as quantize_static: other ones than those that are judged."""
+
+    samples: dict[Key, SamplesPlan] = Field({}, max_length=1)
+    judged: bool = Field(False, description="The steps look at the judged samples themselves; the card says so.")
+
+    @model_validator(mode="after")
+    def _one_set(self) -> CalibrationPlan:
+        if bool(self.samples) == self.judged:
+            raise ValueError("should have either samples or judged: true")
+        return self
 
 
 class GatePlan(Plan):
@@ -269,8 +392,13 @@ class RecipePlan(Plan):
     card: Card = Card()
     artifacts: dict[Key, ArtifactPlan] = Field(min_length=1)
     inputs: dict[str, InputPlan] = Field(min_length=1, description="Per graph input: NAME, or FILE/NAME.")
+    calibration: CalibrationPlan | None = Field(None, description="What quantize_static calibrates on.")
     measure: MeasurePlan
     gates: dict[Key, dict[str, GatePlan]] = {}
+    on_change: OnChange = Field(
+        "new_name",
+        description="Where a published file's new bytes go: beside it under a new name, or in its place (replace).",
+    )
     all_or_nothing: bool = Field(False, description="One artifact that fails its gates withholds all of them.")
     rebuild_on: Literal["identity", "tools"] = Field(
         "identity", description="tools: new tool versions make a new release."
@@ -302,7 +430,7 @@ def json_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     definitions["StepPlan"] = step
     definitions["Upstream"]["properties"]["cooldown"].update(duration)
-    for name in ("ImagePlan", "GatePlan", "AccuracyPlan"):
+    for name in ("ImagePlan", "GatePlan", "AccuracyPlan", "DetectionPlan", "SamplesPlan"):
         _replace_numbers(definitions[name], number)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "recipe.yaml", **schema}
 

@@ -77,6 +77,30 @@ class FileRecord(Record):
     sha256: Sha256 = Field(pattern="^[0-9a-f]{64}$")
 
 
+class Terms(Record):
+    """The licence that a repository declares, and its licence texts, at one commit.
+
+    Attributes:
+        repo: `owner/name`, as the card that led here writes it.
+        commit: The full commit sha; empty where the repository could not be read.
+        license: The licence id that the card declares, in lower case; None if it declares none.
+        license_name: The licence's name, where the id is `other`.
+        license_link: Where its text is: an address, or a path in the repository.
+        texts: The licence texts, by path.
+        problem: Why what the card declares cannot be read; empty if it can.
+        unchecked: Why nothing of the repository can be read: it is gated, or not there; empty if it can.
+    """
+
+    repo: str
+    commit: str = ""
+    license: str | None = None
+    license_name: str = ""
+    license_link: str = ""
+    texts: tuple[FileRecord, ...] = ()
+    problem: str = ""
+    unchecked: str = ""
+
+
 class Source(Record):
     """What was read from one repository, at one exact commit.
 
@@ -89,7 +113,11 @@ class Source(Record):
         files: The files that the recipe names, under the recipe's own keys.
         copies: Files that travel with the release unread.
         license: The licence id that the repository's card declares, if any.
+        license_name: The licence's name as the card declares it, where the id is `other`.
+        license_link: Where the card says that the licence's text is.
         license_texts: Licence files at that commit.
+        license_problem: Why what the card declares cannot be read; empty if it can.
+        bases: The licences of what the repository's card names as its base models.
         random_weights: The model says of itself that its weights are random. Such a release goes to embedded Hubs only.
     """
 
@@ -101,8 +129,38 @@ class Source(Record):
     files: dict[str, FileRecord] = {}
     copies: tuple[FileRecord, ...] = ()
     license: str | None = None
+    license_name: str = ""
+    license_link: str = ""
     license_texts: tuple[FileRecord, ...] = ()
+    license_problem: str = ""
+    bases: tuple[Terms, ...] = ()
     random_weights: bool = False
+
+    @property
+    def terms(self) -> Terms:
+        """The repository's own licence, in the form that those of its base models have."""
+        return Terms(
+            repo=self.repo,
+            commit=self.commit,
+            license=self.license,
+            license_name=self.license_name,
+            license_link=self.license_link,
+            texts=self.license_texts,
+            problem=self.license_problem,
+        )
+
+    def with_terms(self, terms: Terms, bases: tuple[Terms, ...] = ()) -> Source:
+        """The same source with its licence, and those of its base models."""
+        return self.model_copy(
+            update={
+                "license": terms.license,
+                "license_name": terms.license_name,
+                "license_link": terms.license_link,
+                "license_texts": terms.texts,
+                "license_problem": terms.problem,
+                "bases": bases,
+            }
+        )
 
 
 class TensorSignature(Record):
@@ -186,32 +244,60 @@ class StepRecord(Record):
     report: dict[str, Json] = {}
 
 
+OnChange = Literal["new_name", "replace"]
+"""What becomes of a published file when a later release has other bytes for it."""
+
+
+class EarlierFile(Record):
+    """A file that the target held before a release.
+
+    Attributes:
+        path: In the target.
+        sha256: Of its content.
+        revision: A commit that holds it.
+    """
+
+    path: str
+    sha256: Sha256
+    revision: str
+
+
 class Artifact(Record):
     """A file that the release offers, and how it was made.
 
     Attributes:
         name: Its key in the recipe.
         file: Path in the target repository.
-        made_from: Key of the upstream file.
+        made_from: Key of the upstream file; for a file that was taken over, of the one that it is compared with.
         frozen: Once published it is never written again.
+        taken_over: It lay in the target before, made by hand: it was measured and is described, and neither built nor
+            uploaded. Its steps are what the recipe declares of how it was once made, without a report.
+        on_change: Whether a later release with other bytes goes beside it or in its place.
         steps: In order.
         bytes: Size.
         sha256: Of the file.
+        weights: The files beside it that hold its weights, in the signature's order, by their paths in the target.
         signature: Inputs, outputs, versions.
         census: Nodes and parameters.
         built_with: Versions of the tools that took part, by package name.
+        before: What the target held of it before: under the same path if this release replaced it, under another if
+            that file stays beside it; None if there was none.
     """
 
     name: str
     file: str
     made_from: str
     frozen: bool = False
+    taken_over: bool = False
+    on_change: OnChange = "new_name"
     steps: tuple[StepRecord, ...]
     bytes: int
     sha256: Sha256
+    weights: tuple[FileRecord, ...] = ()
     signature: Signature
     census: Census
     built_with: dict[str, str]
+    before: EarlierFile | None = None
 
 
 class Measurement(Record):
@@ -331,7 +417,8 @@ class Release(Record):
 
     Attributes:
         schema_version: Of this record.
-        identity: sha256 of what makes it this release and no other; see `bot.identity`.
+        identity: sha256 of what makes it this release and no other.
+        recipe_id: sha256 of the recipe's part of that; empty in a record of an older bot.
         recipe: The recipe's name.
         recipe_text: recipe.yaml as it was read, for the record.
         target: `owner/name` of the repository that it is published in.
@@ -353,6 +440,7 @@ class Release(Record):
 
     schema_version: Literal[1] = 1
     identity: Sha256
+    recipe_id: str = ""
     recipe: str
     recipe_text: str
     target: str
@@ -380,6 +468,11 @@ class Release(Record):
         if self.all_or_nothing and self.withheld:
             return ()
         return tuple(artifact for artifact in self.artifacts if artifact.name not in self.withheld)
+
+    @property
+    def built(self) -> tuple[Artifact, ...]:
+        """The artifacts that go out and that the bot made: those that were taken over are not among them."""
+        return tuple(artifact for artifact in self.published if not artifact.taken_over)
 
     @property
     def short_identity(self) -> str:
