@@ -47,6 +47,8 @@ def fields(release: Release) -> dict[str, tuple[Any, str, Kind]]:
         found["tags"] = (tags, "declared.card.tags", "declared")
     found["release_id"] = (release.identity, "identity", "recorded")
     found["source_commit"] = (release.source.commit, "source.commit", "recorded")
+    if release.recipe_id:
+        found["recipe_id"] = (release.recipe_id, "recipe_id", "recorded")
     return found
 
 

@@ -18,7 +18,7 @@ LARGEST = 1_000_000
 _ALIKE = 0.7
 """The share of the base's words that both sides must have kept, for a merge by words to make sense."""
 
-_STATE = ("release_id", "source_commit")
+_STATE = ("release_id", "source_commit", "recipe_id")
 """Keys of the front matter that tell which release this is. They are the bot's, whatever stands around them."""
 
 

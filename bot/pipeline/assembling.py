@@ -62,6 +62,7 @@ def make_release(
     plan = recipe.plan
     return Release(
         identity=prepared.identity,
+        recipe_id=prepared.recipe_id,
         recipe=recipe.name,
         recipe_text=recipe.text,
         target=plan.target.repo,

@@ -10,7 +10,8 @@ from typing import Any
 from bot.canonical import file_sha256
 from bot.errors import StepError
 from bot.pipeline.context import Context
-from bot.pipeline.prepare import TOOLS, Prepared, checked_steps, inspect
+from bot.pipeline.identity import TOOLS
+from bot.pipeline.prepare import Prepared, checked_steps, inspect
 from bot.records import Artifact, Json, StepRecord
 from bot.work import code_digest, versions
 

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bot.canonical import digest, file_sha256
+from bot.canonical import file_sha256
 from bot.errors import LicenseChangedError, RecipeError
 from bot.graph import steps
 from bot.measure import loaders, providers
 from bot.pipeline.context import Context
+from bot.pipeline.identity import TOOLS, Digests, identity, recipe_id
 from bot.recipe import Recipe, load_recipe, recipe_names
-from bot.records import Inspection, Source, identity_of
+from bot.records import Inspection, Source
 from bot.work import code_digest, versions
-
-TOOLS = ("numpy", "onnx", "onnx-ir", "onnxconverter-common", "onnxruntime", "onnxruntime-gpu")
-"""Packages whose version can change what is built."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,7 @@ class Prepared:
         samples: The data set.
         sample_files: Where its files lie, by the loader's names for them.
         identity: Of the release.
+        recipe_id: Of the recipe's side of it.
     """
 
     recipe: Recipe
@@ -42,6 +41,7 @@ class Prepared:
     samples: Source
     sample_files: dict[str, Path]
     identity: str
+    recipe_id: str
 
     @property
     def random_weights(self) -> bool:
@@ -112,7 +112,8 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
         inspections=inspections,
         samples=data,
         sample_files=data_files,
-        identity=_identity(recipe, source, data),
+        identity=identity(recipe, Digests.of(source, data)),
+        recipe_id=recipe_id(recipe),
     )
 
 
@@ -222,23 +223,6 @@ def _check_signatures(recipe: Recipe, inspections: dict[str, Inspection]) -> Non
                 )
         outputs = [tensor.name for tensor in inspection.signature.outputs]
         for subject, plan in recipe.accuracy_of(source).items():
-            if plan.made_from not in outputs:
+            if missing := [name for name in plan.outputs if name not in outputs]:
                 path = ("measure", "accuracy", subject, "from")
-                recipe.fail(path, f"there is no output {plan.made_from!r}", f"The outputs: {', '.join(outputs)}.")
-
-
-def _identity(recipe: Recipe, source: Source, data: Source) -> str:
-    """The digest of what a person or upstream decided; what was measured, or happened to be installed, is not in it."""
-    from bot.card.card import templates_digest
-
-    parts: dict[str, Any] = {
-        **recipe.identity_parts(),
-        "target": recipe.plan.target.repo,
-        "templates": templates_digest(),
-        "upstream": {key: record.sha256 for key, record in source.files.items()},
-        "copies": {record.path: record.sha256 for record in source.copies},
-        "samples": digest({key: record.sha256 for key, record in data.files.items()}),
-    }
-    if recipe.plan.rebuild_on == "tools":
-        parts["tools"] = versions(TOOLS)
-    return identity_of(parts)
+                recipe.fail(path, f"there is no output {missing[0]!r}", f"The outputs: {', '.join(outputs)}.")
