@@ -7,14 +7,14 @@ folder, is refused with a sentence that names the file and what was found in it.
 
 from __future__ import annotations
 
-import mmap
+import io
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,11 @@ _PROTOBUF_BYTES = (1 << 31) - 1
 _DATA_ALIGNMENT = 4096
 """Where a tensor may begin in that second file, so that a runtime can map it."""
 
-_COPY = 1 << 24
+_PIECE = 1 << 22
+"""Bytes of a tensor that are in memory at a time, whatever its size."""
+
+_WINDOW = 1 << 16
+"""Bytes that are read at a time while the graph is parted from its weights."""
 
 _FOREIGN_STARTS: tuple[tuple[bytes, str], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer: the file itself was not downloaded"),
@@ -63,6 +67,22 @@ class Payload(Protocol):
         """The bytes."""
 
 
+@runtime_checkable
+class PiecewisePayload(Payload, Protocol):
+    """Contents that need not be in memory at once."""
+
+    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+        """The bytes in order, in pieces of whole numbers; each is valid until the next is asked for."""
+
+
+def pieces_of(payload: Payload) -> Iterator[NDArray[np.uint8]]:
+    """A tensor's bytes in order: in pieces, or at once where its payload knows no other way."""
+    if isinstance(payload, PiecewisePayload):
+        yield from payload.pieces()
+    else:
+        yield payload.read()
+
+
 @dataclass(frozen=True)
 class FilePayload:
     """Contents that lie in a file."""
@@ -74,8 +94,28 @@ class FilePayload:
     def read(self) -> NDArray[np.uint8]:
         data = np.fromfile(self.path, np.uint8, self.length, offset=self.offset)
         if data.size != self.length:
-            raise UpstreamError("became shorter while it was read.", where=str(self.path))
+            raise self._shorter()
         return data
+
+    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+        buffer = np.empty(min(self.length, _PIECE), np.uint8)
+        with self.path.open("rb", buffering=0) as stream:
+            stream.seek(self.offset)
+            for start in range(0, self.length, _PIECE):
+                piece = buffer[: min(self.length - start, _PIECE)]
+                self._fill(stream, piece.data)
+                yield piece
+
+    def _fill(self, stream: io.RawIOBase, target: memoryview) -> None:
+        done = 0
+        while done < len(target):
+            count = stream.readinto(target[done:])
+            if not count:
+                raise self._shorter()
+            done += count
+
+    def _shorter(self) -> UpstreamError:
+        return UpstreamError("became shorter while it was read.", where=str(self.path))
 
 
 @dataclass
@@ -112,6 +152,15 @@ class Model:
             return payload.read().view(dtype).reshape(tuple(tensor.dims))
         whole = Proto(dims=tensor.dims, data_type=tensor.data_type, raw_data=payload.read().tobytes())
         return numpy_helper.to_array(whole)
+
+    def pieces(self, tensor: TensorProto) -> Iterator[NDArray[Any]]:
+        """A float32 tensor's elements in order, a few MiB at a time; a piece is valid until the next is asked for."""
+        payload = self.payload_of(tensor)
+        if payload is None:
+            yield self.array(tensor).reshape(-1)
+            return
+        for piece in pieces_of(payload):
+            yield piece.view("<f4")
 
     def point(self, tensor: TensorProto, payload: Payload) -> None:
         """Gives a tensor other contents, which stay where they are until the model is written."""
@@ -205,7 +254,8 @@ def write_model(model: Model, path: Path, *, beside: bool = False) -> None:
         return
     with _replacing(path) as write:
         for piece in wire.inline(skeleton, lengths):
-            write(model.payloads[piece].read() if isinstance(piece, int) else piece)
+            for part in pieces_of(model.payloads[piece]) if isinstance(piece, int) else (piece,):
+                write(part)
 
 
 def write_proto(proto: ModelProto, path: Path) -> None:
@@ -290,12 +340,47 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _cut_file(path: Path) -> wire.Cut:
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        try:
-            return wire.cut(view)
-        finally:
-            view.release()
+    with path.open("rb", buffering=0) as stream:
+        return wire.cut(_Window(stream.fileno()))
+
+
+class _Window:
+    """A file as a sequence of bytes, of which a small part is in memory. A mapped file would count as memory."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._start = 0
+        self._held = b""
+
+    def __len__(self) -> int:
+        return self._size
+
+    def byte(self, place: int) -> int:
+        """One byte."""
+        at = place - self._start
+        if not 0 <= at < len(self._held):
+            self._start, at = place, 0
+            self._held = self._read(place, _WINDOW)
+        return self._held[at]
+
+    def slice(self, start: int, end: int) -> bytes:
+        """The bytes between two places."""
+        at = start - self._start
+        if at >= 0 and end - self._start <= len(self._held):
+            return self._held[at : end - self._start]
+        return self._read(start, end - start)
+
+    def _read(self, start: int, count: int) -> bytes:
+        found = os.pread(self._descriptor, count, start)
+        while 0 < len(found) < min(count, self._size - start):
+            more = os.pread(self._descriptor, count - len(found), start + len(found))
+            if not more:
+                break
+            found += more
+        if len(found) < min(count, self._size - start):
+            raise wire.WireError("became shorter while it was read")
+        return found
 
 
 def _check_proto(model: Model) -> None:
@@ -457,7 +542,8 @@ def _write_with_data_file(model: Model, path: Path) -> None:
                 continue
             padding = -place % _DATA_ALIGNMENT
             write(b"\0" * padding)
-            write(payload.read())
+            for part in pieces_of(payload):
+                write(part)
             del tensor.external_data[:]
             for key, value in (("location", data.name), ("offset", place + padding), ("length", payload.length)):
                 tensor.external_data.add(key=key, value=str(value))
@@ -472,7 +558,7 @@ def _replacing(path: Path) -> Iterator[Callable[[Any], object]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with temporary.open("xb", buffering=_COPY) as stream:
+        with temporary.open("xb") as stream:
             yield stream.write
             stream.flush()
             os.fsync(stream.fileno())

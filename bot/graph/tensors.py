@@ -18,8 +18,16 @@ FLOAT16_OVERFLOWS_AT = 65520.0
 FLOAT16_VANISHES_AT = 2.0**-25
 """Magnitudes up to here become zero."""
 
-_CHUNK = 1 << 20
-"""Elements that are converted at a time: temporaries of a few MiB, whatever the size of the tensor."""
+_CHUNK = 1 << 16
+"""Elements that are converted at a time: temporaries that stay in a processor's cache, whatever the tensor's size."""
+
+_MAGNITUDE = np.uint32(0x7FFFFFFF)
+_INFINITE = np.uint32(0x7F800000)
+_SUBNORMAL_BITS = np.uint32(0x38800000 - 1)
+"""Of float32, as an integer without its sign and less one: what lies below is subnormal in float16. Zero is above."""
+
+_DENSE = 8
+"""Where more than one of so many numbers becomes subnormal, all are rounded the other way and the right ones chosen."""
 
 
 class DType(NamedTuple):
@@ -94,16 +102,37 @@ def to_float16(values: NDArray[np.float32]) -> NDArray[np.float16]:
 
 
 def _round_chunk(chunk: NDArray[np.float32], result: NDArray[np.float16]) -> None:
-    magnitude = np.abs(chunk)
-    small = (magnitude < FLOAT16_SMALLEST_NORMAL) & (magnitude > 0)
-    if not small.any():
+    small = _becomes_subnormal(chunk)
+    count = int(np.count_nonzero(small))
+    if count == 0:
         result[:] = chunk
-        return
-    result[:] = np.where(small, np.float32(0), chunk)
-    tiny = chunk[small]
-    steps = (np.abs(tiny) + np.float32(0.5)).view(np.uint32) - np.float32(0.5).view(np.uint32)
-    sign = (tiny.view(np.uint32) >> np.uint32(16)) & np.uint32(0x8000)
-    result.view(np.uint16)[small] = (steps | sign).astype(np.uint16)
+    elif count * _DENSE > chunk.size:
+        result[:] = np.where(small, np.float32(0), chunk)
+        np.copyto(result.view(np.uint16), _steps(chunk), where=small)
+    else:
+        places = np.flatnonzero(small)
+        others = chunk.copy()
+        others[places] = 0
+        result[:] = others
+        result.view(np.uint16)[places] = _steps(chunk[places])
+
+
+def _becomes_subnormal(chunk: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which numbers are subnormal, or vanish, in float16; zeros are not among them."""
+    bits = np.bitwise_and(chunk.view(np.uint32), _MAGNITUDE)
+    np.subtract(bits, np.uint32(1), out=bits)  # zero becomes the largest of all
+    return np.less(bits, _SUBNORMAL_BITS)
+
+
+def _steps(small: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """float16's bits of numbers that are subnormal there."""
+    steps = np.abs(small)
+    np.add(steps, np.float32(0.5), out=steps)
+    bits = steps.view(np.uint32)
+    np.subtract(bits, np.float32(0.5).view(np.uint32), out=bits)
+    sign = np.bitwise_and(small.view(np.uint32) >> np.uint32(16), np.uint32(0x8000))
+    np.bitwise_or(bits, sign, out=bits)
+    return bits.astype(np.uint16)
 
 
 @dataclass(frozen=True)
@@ -139,20 +168,21 @@ class Fit:
 
 def float16_fit(values: NDArray[Any]) -> Fit:
     """Counts what float16 would do to a float32 tensor of any shape."""
-    flat = values.reshape(-1)
+    flat = np.ascontiguousarray(values).reshape(-1)
     total = Fit()
     for start in range(0, flat.size, _CHUNK):
-        chunk = flat[start : start + _CHUNK]
-        magnitude = np.abs(chunk)
-        finite = np.isfinite(chunk)
-        small = (magnitude < FLOAT16_SMALLEST_NORMAL) & (magnitude > 0)
-        vanished = int(np.count_nonzero(small & (magnitude <= FLOAT16_VANISHES_AT)))
-        total += Fit(
-            elements=chunk.size,
-            overflowed=int(np.count_nonzero(finite & (magnitude >= FLOAT16_OVERFLOWS_AT))),
-            vanished=vanished,
-            subnormal=int(np.count_nonzero(small)) - vanished,
-            most_negative=float(chunk.min(initial=0.0, where=finite)),
-            most_positive=float(chunk.max(initial=0.0, where=finite)),
-        )
+        total += _fit_of_chunk(flat[start : start + _CHUNK])
     return total
+
+
+def _fit_of_chunk(chunk: NDArray[np.float32]) -> Fit:
+    small = _becomes_subnormal(chunk)
+    count = int(np.count_nonzero(small))
+    vanished = int(np.count_nonzero(np.abs(chunk[small]) <= FLOAT16_VANISHES_AT)) if count else 0
+    lowest, highest = float(chunk.min()), float(chunk.max())
+    overflowed = 0
+    if not (lowest > -FLOAT16_OVERFLOWS_AT and highest < FLOAT16_OVERFLOWS_AT):  # NaN, too, takes the long way
+        finite = np.bitwise_and(chunk.view(np.uint32), _MAGNITUDE) < _INFINITE
+        overflowed = int(np.count_nonzero(finite & (np.abs(chunk) >= FLOAT16_OVERFLOWS_AT)))
+        lowest, highest = float(chunk.min(initial=0.0, where=finite)), float(chunk.max(initial=0.0, where=finite))
+    return Fit(chunk.size, overflowed, vanished, count - vanished, min(lowest, 0.0), max(highest, 0.0))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 INLINE_BYTES = 1 << 14
 """Tensors up to this size stay in the skeleton: shape inference reads shapes, axes and bounds from them."""
@@ -41,6 +42,37 @@ _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 4, 9, 10,
 
 class WireError(ValueError):
     """The bytes are not a protobuf message of this kind."""
+
+
+class Buffer(Protocol):
+    """Bytes that can be looked at in any order, in memory or not."""
+
+    def __len__(self) -> int:
+        """Their number."""
+
+    def byte(self, place: int) -> int:
+        """One of them."""
+
+    def slice(self, start: int, end: int) -> bytes:
+        """Those between two places."""
+
+
+class Held:
+    """Bytes in memory."""
+
+    def __init__(self, contents: bytes) -> None:
+        self._contents = contents
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def byte(self, place: int) -> int:
+        """One of them."""
+        return self._contents[place]
+
+    def slice(self, start: int, end: int) -> bytes:
+        """Those between two places."""
+        return self._contents[start:end]
 
 
 @dataclass(frozen=True)
@@ -82,16 +114,16 @@ class _Field:
 
 @dataclass
 class _State:
-    buffer: memoryview
+    buffer: Buffer
     threshold: int
     spans: list[Span] = field(default_factory=list)
 
 
-def cut(buffer: memoryview, threshold: int = INLINE_BYTES) -> Cut:
+def cut(buffer: Buffer, threshold: int = INLINE_BYTES) -> Cut:
     """Parts a serialised ModelProto from the contents of its large tensors.
 
     Args:
-        buffer: The whole file, mapped rather than read.
+        buffer: The whole file.
         threshold: Contents of more bytes than this are cut out.
 
     Raises:
@@ -109,7 +141,7 @@ def inline(skeleton: bytes, lengths: Sequence[int]) -> Iterator[bytes | int]:
         skeleton: A serialised ModelProto with marks.
         lengths: Bytes of each tensor's contents.
     """
-    pieces, _ = _inline_message(memoryview(skeleton), lengths, "model", 0, len(skeleton))
+    pieces, _ = _inline_message(Held(skeleton), lengths, "model", 0, len(skeleton))
     yield from pieces
 
 
@@ -130,7 +162,7 @@ def _cut_message(state: _State, kind: str, start: int, end: int, depth: int) -> 
         # A message that is no larger than a tensor that may stay cannot hold one that may not. The model's own
         # fields are walked even so, for that is what tells a damaged file.
         if child is None or item.wire_type != _BYTES or (kind != "model" and item.end - item.body <= state.threshold):
-            result += state.buffer[item.start : item.end]
+            result += state.buffer.slice(item.start, item.end)
             continue
         body = _cut_message(state, child, item.body, item.end, depth + 1)
         result += _tag(item.number, _BYTES) + _varint(len(body)) + body
@@ -149,22 +181,23 @@ def _cut_tensor(state: _State, start: int, end: int) -> bytearray:
     # Contents in several pieces are rare and lawful: protobuf joins them when it parses the skeleton.
     others = [item for item in fields if item.number in (_FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA) and item not in contents]
     if len(contents) != 1 or others:
-        return bytearray(state.buffer[start:end])
+        return bytearray(state.buffer.slice(start, end))
     result = bytearray()
     for item in fields:
         if item is not contents[0]:
-            result += state.buffer[item.start : item.end]
+            result += state.buffer.slice(item.start, item.end)
     result += _mark(len(state.spans))
     state.spans.append(Span(contents[0].body, contents[0].end - contents[0].body))
     return result
 
 
 def _inline_message(
-    buffer: memoryview, lengths: Sequence[int], kind: str, start: int, end: int
+    buffer: Buffer, lengths: Sequence[int], kind: str, start: int, end: int
 ) -> tuple[list[bytes | int], int]:
     """The pieces of one message, and their size together."""
-    if MARK.encode() not in bytes(buffer[start:end]):
-        return [bytes(buffer[start:end])], end - start
+    whole = buffer.slice(start, end)
+    if MARK.encode() not in whole:
+        return [whole], end - start
     if kind == "tensor":
         return _inline_tensor(buffer, lengths, start, end)
     pieces: list[bytes | int] = []
@@ -177,26 +210,26 @@ def _inline_message(
         inner, inner_size = _inline_message(buffer, lengths, child, item.body, item.end)
         if len(inner) == 1 and inner_size == item.end - item.body:
             continue
-        head = bytes(buffer[plain : item.start]) + _tag(item.number, _BYTES) + _varint(inner_size)
+        head = buffer.slice(plain, item.start) + _tag(item.number, _BYTES) + _varint(inner_size)
         pieces += [head, *inner]
         size += len(head) + inner_size
         plain = item.end
-    pieces.append(bytes(buffer[plain:end]))
+    pieces.append(buffer.slice(plain, end))
     return pieces, size + end - plain
 
 
-def _inline_tensor(buffer: memoryview, lengths: Sequence[int], start: int, end: int) -> tuple[list[bytes | int], int]:
+def _inline_tensor(buffer: Buffer, lengths: Sequence[int], start: int, end: int) -> tuple[list[bytes | int], int]:
     """A tensor with its contents as raw_data, in the place where protobuf itself would write them."""
     before, after = bytearray(), bytearray()
     number: int | None = None
     for item in _fields(buffer, start, end):
-        piece = buffer[item.start : item.end]
+        piece = buffer.slice(item.start, item.end)
         if item.number == _EXTERNAL_DATA:
-            number = _marked(bytes(buffer[item.body : item.end]), number)
+            number = _marked(buffer.slice(item.body, item.end), number)
         elif item.number != _DATA_LOCATION:
             (before if item.number < _RAW_DATA else after).extend(piece)
     if number is None:
-        return [bytes(buffer[start:end])], end - start
+        return [buffer.slice(start, end)], end - start
     before += _tag(_RAW_DATA, _BYTES) + _varint(lengths[number])
     return [bytes(before), number, bytes(after)], len(before) + lengths[number] + len(after)
 
@@ -209,12 +242,11 @@ def _mark(number: int) -> bytes:
 
 
 def _marked(entry: bytes, found: int | None) -> int | None:
-    view = memoryview(entry)
-    values = {item.number: entry[item.body : item.end] for item in _fields(view, 0, len(view))}
+    values = {item.number: entry[item.body : item.end] for item in _fields(Held(entry), 0, len(entry))}
     return int(values[2]) if values.get(1) == MARK.encode() else found
 
 
-def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
+def _fields(buffer: Buffer, start: int, end: int) -> Iterator[_Field]:
     """The fields of the message between two places."""
     place = start
     while place < end:
@@ -232,11 +264,11 @@ def _fields(buffer: memoryview, start: int, end: int) -> Iterator[_Field]:
         place = stop
 
 
-def _unknown(buffer: memoryview, place: int, end: int) -> int:
+def _unknown(buffer: Buffer, place: int, end: int) -> int:
     raise WireError(f"there is no such wire type (byte {place - 1})")
 
 
-_SKIP: dict[int, Callable[[memoryview, int, int], int]] = {
+_SKIP: dict[int, Callable[[Buffer, int, int], int]] = {
     _VARINT: lambda buffer, place, end: _read_varint(buffer, place, end)[1],
     _FIXED64: lambda buffer, place, end: place + 8,
     _FIXED32: lambda buffer, place, end: place + 4,
@@ -244,11 +276,11 @@ _SKIP: dict[int, Callable[[memoryview, int, int], int]] = {
 }
 
 
-def _read_varint(buffer: memoryview, place: int, end: int) -> tuple[int, int]:
+def _read_varint(buffer: Buffer, place: int, end: int) -> tuple[int, int]:
     """A number of seven bits a byte, and the place after it."""
     value = shift = 0
     while place < end:
-        byte = buffer[place]
+        byte = buffer.byte(place)
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

@@ -89,8 +89,9 @@ def test_dtypes_have_the_names_and_sizes_that_onnx_gives_them() -> None:
     assert dtype_name(999) == "dtype 999"
 
 
-@pytest.mark.parametrize("size", [1, (1 << 20) - 1, (1 << 20) + 1])
-def test_pieces_join_without_a_seam(size: int) -> None:
-    values = np.random.default_rng(size).standard_normal(size).astype(np.float32) * np.float32(1e-4)
+@pytest.mark.parametrize("spread", [1e-7, 1e-4, 0.02])
+@pytest.mark.parametrize("size", [1, (1 << 16) - 1, (1 << 18) + 1])
+def test_pieces_join_without_a_seam_whatever_share_is_subnormal(size: int, spread: float) -> None:
+    values = np.random.default_rng(size).standard_normal(size).astype(np.float32) * np.float32(spread)
     assert _same(to_float16(values), _numpy_float16(values))
     assert float16_fit(values).elements == size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.graph.half.scopes import Value
-from bot.graph.model_file import Model, Payload
+from bot.graph.model_file import Model, Payload, pieces_of
 from bot.graph.tensors import FLOAT, FLOAT16, FLOAT16_OVERFLOWS_AT, Fit, float16_fit, to_float16
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class ConvertedPayload:
     def read(self) -> NDArray[np.uint8]:
         return _convert(self.source.read().view("<f4"), self.half, self.saturate).view(np.uint8)
 
+    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+        for piece in pieces_of(self.source):
+            yield _convert(piece.view("<f4"), self.half, self.saturate).view(np.uint8)
+
 
 @dataclass
 class Constants:
@@ -57,9 +62,11 @@ class Constants:
     def fit(self, value: Value) -> Fit:
         """How a float32 constant fits into float16; looked at once."""
         if value not in self._fits:
-            constant = value.constant
-            known = constant is not None and constant.data_type == FLOAT
-            self._fits[value] = float16_fit(self.model.array(constant)) if known and constant is not None else Fit()
+            constant, fit = value.constant, Fit()
+            if constant is not None and constant.data_type == FLOAT:
+                for piece in self.model.pieces(constant):
+                    fit += float16_fit(piece)
+            self._fits[value] = fit
         return self._fits[value]
 
     def uniform(self, value: Value) -> float | None:
