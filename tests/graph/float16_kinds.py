@@ -735,3 +735,42 @@ def optional_values() -> Kind:
         [tensor("w", W44)],
     )
     return Kind(made, {"x": X34}, judged_by_reference=False)
+
+
+@kind
+def shape_from_constant_arithmetic() -> Kind:
+    """2051 has no float16: computed in it, the shape would be another."""
+    made = model(
+        [
+            node("Constant", [], ["twice"], value_float=4102.0),
+            node("Constant", [], ["two"], value_float=2.0),
+            node("Div", ["twice", "two"], ["size"]),
+            node("Cast", ["size"], ["count"], to=INT64),
+            node("Reshape", ["count", "one"], ["shape"]),
+            node("MatMul", ["x", "w"], ["m"]),
+            node("Expand", ["m", "shape"], ["y"]),
+        ],
+        [value("x", [1, 4])],
+        [value("y", [1, 2051])],
+        [tensor("w", [[0.5], [0.25], [2], [1]]), tensor("one", [1], np.int64)],
+    )
+    return Kind(made, {"x": np.abs(_numbers(1, 4))})
+
+
+@kind
+def shape_through_a_needless_cast() -> Kind:
+    made = model(
+        [
+            node("Shape", ["x"], ["whole"], start=1),
+            node("Cast", ["whole"], ["size"], to=FLOAT),
+            node("Cast", ["size"], ["again"], to=FLOAT),
+            node("Mul", ["again", "half"], ["part"]),
+            node("Cast", ["part"], ["count"], to=INT64),
+            node("MatMul", ["v", "w"], ["m"]),
+            node("Expand", ["m", "count"], ["y"]),
+        ],
+        [value("x", [1, 4102]), value("v", [1, 4])],
+        [value("y", [1, 2051])],
+        [tensor("w", [[0.5], [0.25], [2], [1]]), tensor("half", 0.5)],
+    )
+    return Kind(made, {"x": _numbers(1, 4102), "v": np.abs(_numbers(1, 4))})

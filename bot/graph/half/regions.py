@@ -75,7 +75,11 @@ def _hides(node: Node, place: int, sign: int, seen: dict[tuple[Value, int], bool
 
 
 def mark_integers(nodes: list[Node], constants: Constants) -> None:
-    """Keeps arithmetic on positions, sizes and masks in float32, up to where it meets activations."""
+    """Keeps arithmetic on positions, sizes and masks in float32, up to where it meets activations.
+
+    So is arithmetic on constants that ends in an integer, such as the root of a number of patches: it decides a shape,
+    and a runtime that could fold it away in float32 may not be able to in float16.
+    """
     for node in nodes:
         floats = [value for value in node.inputs if value is not None and value.is_float]
         outputs = [value for value in node.outputs if value is not None and value.is_float]
@@ -84,20 +88,45 @@ def mark_integers(nodes: list[Node], constants: Constants) -> None:
             value.from_integers = integral
         if integral and floats and outputs:
             node.stay(INTEGERS)
+    for node in _deciding_integers(nodes, constants):
+        node.stay(INTEGERS)
 
 
 def _on_integers(node: Node, floats: list[Value], constants: Constants) -> bool:
     """Whether a node computes with integers and small constants alone."""
     if node.op == "Range":
         return True
-    if node.op == "Cast" and not floats:
+    if node.op == "Cast":
         source = node.inputs[0]
-        return source is not None and source.elem not in _FRACTIONAL
+        return source is not None and (source.from_integers if floats else source.elem not in _FRACTIONAL)
     return (
         node.op in rules.INTEGER_ARITHMETIC
         and any(value.from_integers for value in floats)
         and all(value.from_integers or _is_small(value, constants) for value in floats)
     )
+
+
+def _deciding_integers(nodes: list[Node], constants: Constants) -> set[Node]:
+    """Nodes that compute with small constants alone, and of whose results integers are made."""
+    constant: set[Node] = set()
+    for node in nodes:
+        floats = [value for value in node.inputs if value is not None and value.is_float]
+        if (
+            node.op in rules.INTEGER_ARITHMETIC
+            and floats
+            and all(_is_small(value, constants) or value.producer in constant for value in floats)
+        ):
+            constant.add(node)
+    deciding: set[Node] = set()
+    for node in reversed(nodes):
+        readers = [reader for value in node.outputs if value is not None for reader, _ in value.readers]
+        if node in constant and any(reader in deciding or _makes_integers(reader) for reader in readers):
+            deciding.add(node)
+    return deciding
+
+
+def _makes_integers(node: Node) -> bool:
+    return node.op == "Cast" and any(value is not None and value.elem not in _FRACTIONAL for value in node.outputs)
 
 
 def _is_small(value: Value, constants: Constants) -> bool:
