@@ -187,7 +187,8 @@ class ArtifactPlan(Plan):
     file: RelativePath = Field(description="Its path in the target repository.")
     made_from: Key | None = Field(None, alias="from", description="Which upstream file; needed if there are several.")
     frozen: Frozen = Field(
-        False, description="true: once published, never written again. A sha256: a file that lies in the target already."
+        False,
+        description="true: once published, never written again. A sha256: a file that lies in the target already.",
     )
     on_change: OnChange | None = Field(None, description="As the recipe's on_change, for this file alone.")
     steps: tuple[Step, ...] = Field((), description="In order; for a file that lies in the target, how it was made.")

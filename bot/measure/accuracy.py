@@ -16,6 +16,12 @@ import numpy as np
 from bot.errors import StepError
 from bot.measure.arrays import Array
 from bot.measure.decode import DecisionPlan, Values, choose, cosines, decode
+from bot.measure.detection.average_precision import Truth
+from bot.measure.detection.boxes import Detections
+from bot.measure.detection.figures import FLOOR, Comparison, figures
+from bot.measure.detection.heads import read
+from bot.measure.detection.plan import DETECTORS
+from bot.measure.embeddings import nearest_agreement, ranking_agreement
 from bot.records import Histogram, Measurement
 
 BLOCK = 4_000_000
@@ -68,10 +74,14 @@ class Context:
     Attributes:
         samples: Digests of the samples, in the order of the rows.
         common: Fields of Measurement: artifact, against, provider, device, runtime, batch, threads, samples_digest.
+        size: Height and width of the picture that goes in; None where what goes in is not one picture.
+        truths: Per sample, what there is to be found in it; None where the data set says nothing of it.
     """
 
     samples: tuple[str, ...]
     common: dict[str, Any]
+    size: tuple[int, int] | None = None
+    truths: tuple[Truth, ...] | None = None
 
     def figure(self, subject: str, metric: str, value: float, method: str, **more: Any) -> Measurement:
         """One measurement."""
@@ -137,12 +147,15 @@ def compare(pairs: dict[str, Pair], plans: dict[str, DecisionPlan], context: Con
         )
     found.insert(0, context.figure("finite", "non_finite_values", total, _NON_FINITE))
     for subject, plan in plans.items():
-        if plan.source not in pairs:
+        if missing := [name for name in plan.outputs if name not in pairs]:
             raise StepError(
-                f"the decision {subject} reads the output {plan.source}, which is not there",
+                f"the decision {subject} reads the output {missing[0]}, which is not there",
                 remedy=f"There are: {', '.join(pairs)}.",
             )
-        found += _decision(subject, plan, pairs[plan.source], context)
+        if plan.decode in DETECTORS:
+            found += _detection_figures(subject, plan, [pairs[name] for name in plan.outputs], context)
+        else:
+            found += _decision(subject, plan, pairs[plan.source], context)
     return found
 
 
@@ -244,6 +257,41 @@ def _choice_figures(subject: str, plan: DecisionPlan, pair: Pair, context: Conte
     return figures
 
 
+def _detection_figures(subject: str, plan: DecisionPlan, pairs: list[Pair], context: Context) -> list[Measurement]:
+    if not all(np.isfinite(candidate).all() for pair in pairs for _, candidate in pair.blocks()):
+        return []
+    comparison = Comparison(
+        plan.detection,
+        _detections(plan, {pair.name: pair.source for pair in pairs}, context),
+        _detections(plan, {pair.name: pair.candidate for pair in pairs}, context),
+        context.truths,
+    )
+    found = []
+    for figure in figures(comparison, plan.wanted):
+        worst = int(np.argmax(figure.per_picture)) if any(figure.per_picture) else None
+        found.append(
+            context.figure(
+                subject,
+                figure.metric,
+                figure.value,
+                figure.method,
+                unit=figure.unit,
+                worst_sample="" if worst is None else context.sample(worst),
+                histogram=_histogram(np.asarray(figure.distances)) if figure.distances else None,
+            )
+        )
+    return found
+
+
+def _detections(plan: DecisionPlan, outputs: dict[str, Array], context: Context) -> list[Detections]:
+    """Per sample, what is found in it, read sample by sample: outputs are files, and need not fit into memory."""
+    found = []
+    for row in range(len(context.samples)):
+        one = {name: np.asarray(array[row : row + 1]) for name, array in outputs.items()}
+        found += read(plan.decode, one, plan.detection, context.size, min(FLOOR, plan.detection.score))
+    return found
+
+
 def _cosine_figures(subject: str, plan: DecisionPlan, pair: Pair, context: Context) -> list[Measurement]:
     parts, comparable = [], True
     for source, candidate in pair.blocks():
@@ -254,10 +302,22 @@ def _cosine_figures(subject: str, plan: DecisionPlan, pair: Pair, context: Conte
         return []
     values = np.concatenate(parts)
     worst = context.sample(int(np.argmin(values)))
-    chosen = {"mean_cosine": ("mean", float(values.mean())), "min_cosine": ("smallest", float(values.min()))}
-    figures = []
+    cosine = "cosine between the output and that of {against}, per sample"
+    found = []
     for metric in plan.wanted:
-        word, value = chosen[metric]
-        method = f"{word} cosine between the output and that of {{against}}, per sample"
-        figures.append(context.figure(subject, metric, value, method, worst_sample=worst))
-    return figures
+        if metric == "mean_cosine":
+            found.append(context.figure(subject, metric, float(values.mean()), f"mean {cosine}", worst_sample=worst))
+        elif metric == "min_cosine":
+            found.append(context.figure(subject, metric, float(values.min()), f"smallest {cosine}", worst_sample=worst))
+        elif metric == "ranking" and len(values) > 2:
+            found.append(context.figure(subject, metric, ranking_agreement(pair.source, pair.candidate), _RANKING))
+        elif metric == "nearest" and len(values) > 2:
+            found.append(context.figure(subject, metric, nearest_agreement(pair.source, pair.candidate), _NEAREST))
+    return found
+
+
+_RANKING = (
+    "Spearman correlation between the order in which a sample's cosines put all others and the order by {against}, "
+    "mean over the samples"
+)
+_NEAREST = "share of the samples whose nearest other one, by the cosine, is the same as by {against}"

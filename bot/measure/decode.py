@@ -10,13 +10,18 @@ from pydantic import Field, ValidationError
 
 from bot.errors import RecipeError, StepError
 from bot.measure.arrays import Array
+from bot.measure.detection.plan import DETECTION_METRICS, YUNET_OUTPUTS, DetectionMetric, DetectionPlan
 from bot.records import Json, Record
 
 Values = NDArray[np.float64]
 
-Metric = Literal["mean_absolute", "max_absolute", "relative", "agreement", "flips", "mean_cosine", "min_cosine"]
+Metric = (
+    Literal["mean_absolute", "max_absolute", "relative", "agreement", "flips"]
+    | Literal["mean_cosine", "min_cosine", "ranking", "nearest"]
+    | DetectionMetric
+)
 
-DECODERS = ("coral", "expectation", "argmax", "sigmoid", "none", "cosine")
+DECODERS = ("coral", "expectation", "argmax", "sigmoid", "none", "cosine", "yolo", "yunet")
 
 _DIFFERENCES: tuple[Metric, ...] = ("mean_absolute", "max_absolute")
 DEFAULT_METRICS: dict[str, tuple[Metric, ...]] = {
@@ -26,6 +31,8 @@ DEFAULT_METRICS: dict[str, tuple[Metric, ...]] = {
     "sigmoid": (*_DIFFERENCES, "agreement"),
     "none": _DIFFERENCES,
     "cosine": ("mean_cosine", "min_cosine"),
+    "yolo": ("kept", "lost", "new"),
+    "yunet": ("kept", "lost", "new"),
 }
 """What is measured where a recipe names no metrics."""
 
@@ -35,7 +42,9 @@ ALLOWED_METRICS: dict[str, frozenset[Metric]] = {
     "argmax": frozenset({"agreement", "flips"}),
     "sigmoid": frozenset({*_DIFFERENCES, "relative", "agreement", "flips"}),
     "none": frozenset({*_DIFFERENCES, "relative"}),
-    "cosine": frozenset({"mean_cosine", "min_cosine"}),
+    "cosine": frozenset({"mean_cosine", "min_cosine", "ranking", "nearest"}),
+    "yolo": frozenset(DETECTION_METRICS),
+    "yunet": frozenset(DETECTION_METRICS),
 }
 """What can be measured of each decoding."""
 
@@ -47,8 +56,8 @@ class DecisionPlan(Record):
         decode: How it is taken. `coral`: the sum of the sigmoids of the thresholds' logits (Cao, Mirjalili and Raschka,
             "Rank consistent ordinal regression for neural networks"). `expectation`: the sum of value times
             probability. `argmax`: the most probable label. `sigmoid`: a probability for each logit. `none`: the output
-            as it is. `cosine`: the direction of the whole output.
-        source: Name of the output (`from` in the recipe).
+            as it is. `cosine`: the direction of the whole output. `yolo` and `yunet`: boxes, see `detection.heads`.
+        source: Name of the output (`from` in the recipe); empty for `yunet`, which knows its twelve by name.
         of: Which upstream file has that output. It matters to the caller only, who picks the plans of one file.
         unit: Of the decoded figure.
         metrics: What is measured; empty takes the decoding's usual ones.
@@ -56,10 +65,11 @@ class DecisionPlan(Record):
         values: `expectation`: what each class stands for; by default 0, 1, 2, …
         softmax: `expectation`: the output holds logits, not probabilities.
         threshold: `sigmoid`: from which probability on it is a yes.
+        detection: `yolo` and `yunet`: what counts as a detection, and as the same.
     """
 
-    decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine"]
-    source: str = Field(alias="from")
+    decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine", "yolo", "yunet"]
+    source: str = Field(default="", alias="from")
     of: str | None = None
     unit: str = ""
     metrics: tuple[Metric, ...] = ()
@@ -67,6 +77,12 @@ class DecisionPlan(Record):
     values: tuple[float, ...] = ()
     softmax: bool = False
     threshold: float = Field(default=0.5, gt=0.0, lt=1.0)
+    detection: DetectionPlan = DetectionPlan()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that it reads."""
+        return YUNET_OUTPUTS if self.decode == "yunet" else (self.source,)
 
     @property
     def wanted(self) -> tuple[Metric, ...]:
@@ -91,6 +107,9 @@ def parse_decision(subject: str, plan: Json) -> DecisionPlan:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise RecipeError(f"is not understood: {first['msg']}", where=f"{where}.{place}") from error
+    if bool(parsed.source) == (parsed.decode == "yunet"):
+        problem = "yunet takes none" if parsed.source else "Field required"
+        raise RecipeError(f"is not understood: {problem}", where=f"{where}.from")
     if strange := set(parsed.metrics) - ALLOWED_METRICS[parsed.decode]:
         raise RecipeError(
             f"{parsed.decode} has no metric {', '.join(sorted(strange))}",

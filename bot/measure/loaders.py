@@ -25,11 +25,17 @@ class SamplePlan(Record):
         split: Part of the data set; `image_folder` has no parts and ignores it.
         count: How many samples are wanted; None takes all there are.
         minimum_px: The smallest width and height of a box, in pixels, before it is widened.
+        take: `boxes`: each box of a picture is a sample. `pictures`: each picture is one, and its boxes are what there
+            is to be found in it; smaller ones than `minimum_px` need not be found.
+        portion: Only pictures whose path's digest, as a share of all digests, is from the first up to the second. Two
+            plans whose portions do not overlap have no picture in common.
     """
 
     split: Literal["validation", "train"] = "validation"
     count: int | None = Field(default=None, ge=1, le=100_000)
     minimum_px: int = Field(default=1, ge=1)
+    take: Literal["boxes", "pictures"] = "boxes"
+    portion: tuple[float, float] = (0.0, 1.0)
 
 
 def parse_plan(loader: str, plan: dict[str, Json]) -> SamplePlan:

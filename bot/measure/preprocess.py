@@ -7,6 +7,7 @@ subtract the mean, divide by the standard deviation. Resizing is Pillow's, which
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, ValidationError
@@ -39,7 +40,8 @@ class ImageSpec(Record):
         crop_padding: How much a box is widened on every side, as a share of that side.
         layout: Order of the axes.
         color: Order of the channels.
-        fit: `stretch` ignores the aspect; `letterbox` keeps it and centres the picture on `pad_value`.
+        fit: `stretch` ignores the aspect; `letterbox` keeps it and fills the rest with `pad_value`.
+        place: Where a letterbox puts the picture.
         pad_value: Pixel value, 0..255, of the bars of a letterbox.
     """
 
@@ -52,6 +54,7 @@ class ImageSpec(Record):
     layout: Literal["NCHW", "NHWC"] = "NCHW"
     color: Literal["RGB", "BGR"] = "RGB"
     fit: Literal["stretch", "letterbox"] = "stretch"
+    place: Literal["center", "top-left"] = "center"
     pad_value: int = Field(default=0, ge=0, le=255)
 
     @property
@@ -113,6 +116,45 @@ def _span(low: float, high: float, limit: int) -> tuple[int, int]:
     return first, last
 
 
+@dataclass(frozen=True)
+class Placement:
+    """Where a picture, or what was cut out of it, lies in the tensor: size and corner in the tensor's pixels.
+
+    Attributes:
+        size: Width and height.
+        left: Columns to its left.
+        top: Rows above it.
+        scale: The tensor's pixels per pixel of the picture, across and down.
+    """
+
+    size: tuple[int, int]
+    left: int
+    top: int
+    scale: tuple[float, float]
+
+    def box(self, box: Box) -> Box:
+        """A box of the picture in the tensor's pixels: left, top, width, height."""
+        across, down = self.scale
+        return (box[0] * across + self.left, box[1] * down + self.top, box[2] * across, box[3] * down)
+
+
+def placement(picture: tuple[int, int], spec: ImageSpec) -> Placement:
+    """Where a picture of some width and height comes to lie.
+
+    A letterbox takes the largest size of the picture's aspect ratio that fits, in whole pixels. An odd row or column
+    goes below or to the right.
+    """
+    height, width = spec.size
+    if spec.fit == "stretch":
+        size, left, top = (width, height), 0, 0
+    else:
+        ratio = min(width / picture[0], height / picture[1])
+        size = (max(1, round(picture[0] * ratio)), max(1, round(picture[1] * ratio)))
+        centred = spec.place == "center"
+        left, top = ((width - size[0]) // 2, (height - size[1]) // 2) if centred else (0, 0)
+    return Placement(size, left, top, (size[0] / picture[0], size[1] / picture[1]))
+
+
 def to_tensor(picture: Image.Image, box: Box | None, spec: ImageSpec) -> NDArray[np.float32]:
     """One sample for a network.
 
@@ -152,10 +194,10 @@ def _resize(picture: Image.Image, spec: ImageSpec) -> Image.Image:
         "lanczos": Image.Resampling.LANCZOS,
     }
     height, width = spec.size
-    if spec.fit == "stretch":
-        return picture.resize((width, height), filters[spec.resample])
-    ratio = min(width / picture.width, height / picture.height)
-    inner = (max(1, round(picture.width * ratio)), max(1, round(picture.height * ratio)))
+    placed = placement(picture.size, spec)
+    resized = picture.resize(placed.size, filters[spec.resample])
+    if placed.size == (width, height):
+        return resized
     canvas = Image.new("RGB", (width, height), (spec.pad_value,) * 3)
-    canvas.paste(picture.resize(inner, filters[spec.resample]), ((width - inner[0]) // 2, (height - inner[1]) // 2))
+    canvas.paste(resized, (placed.left, placed.top))
     return canvas

@@ -52,6 +52,8 @@ class CompareArguments(Record):
     plans: dict[str, Json] = Field(default_factory=dict)
     samples: tuple[str, ...]
     samples_digest: str = ""
+    size: tuple[int, int] | None = None
+    objects: tuple[tuple[dict[str, Json], ...], ...] | None = None
     artifact: str
     against: str = ""
     provider: str = ""
@@ -130,6 +132,7 @@ def compare(arguments: dict[str, Json], progress: Progress) -> Json:
     """Compares what two models answered; see `accuracy.compare`."""
     from bot.measure import accuracy
     from bot.measure.decode import parse_decision
+    from bot.measure.detection.labels import read_truths
 
     given = read_arguments(CompareArguments, arguments)
     common = given.model_dump(
@@ -137,7 +140,8 @@ def compare(arguments: dict[str, Json], progress: Progress) -> Json:
     )
     plans = {subject: parse_decision(subject, plan) for subject, plan in given.plans.items()}
     pairs = accuracy.pair_outputs(_arrays(given.source), _arrays(given.candidate))
-    measurements = accuracy.compare(pairs, plans, accuracy.Context(given.samples, common))
+    truths = read_truths(given.objects) if given.objects is not None else None
+    measurements = accuracy.compare(pairs, plans, accuracy.Context(given.samples, common, given.size, truths))
     progress(1, 1, given.artifact)
     return {"measurements": [measurement.to_plain() for measurement in measurements]}
 

@@ -30,6 +30,11 @@ class Candidate:
         """Its place in the order: the sha256 of path and box, so that no listing's order decides what is taken."""
         return digest([self.path, list(self.box) if self.box else None])
 
+    @property
+    def place(self) -> float:
+        """Where its picture lies among all that there could be: 0 to 1, by the sha256 of the path alone."""
+        return int(digest(self.path)[:12], 16) / 16**12
+
     def sample_digest(self, picture: bytes) -> str:
         """What a record calls the sample: the sha256 of the picture's bytes followed by the box as canonical JSON."""
         box = canonical_json([float(value) for value in self.box] if self.box else None)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from bot.canonical import digest
 from bot.errors import UpstreamError
 from bot.measure.arrays import RowWriter, npy_name
+from bot.measure.detection.labels import placed_objects
 from bot.measure.images import PictureError, decode
 from bot.measure.loaders import SamplePlan
-from bot.measure.preprocess import BoxOutsideError, ImageSpec, to_tensor
+from bot.measure.preprocess import BoxOutsideError, ImageSpec, placement, to_tensor
 from bot.measure.samples.candidate import Candidate, in_order
 from bot.measure.samples.image_folder import ImageFolder
 from bot.measure.samples.wider_face import WiderFace
@@ -83,7 +84,8 @@ def collect(
     with ExitStack() as stack:
         data: Data = _OPENERS[loader](files, plan)
         stack.enter_context(data)
-        candidates = in_order(data.candidates(collection.skipped))
+        low, high = plan.portion
+        candidates = [each for each in in_order(data.candidates(collection.skipped)) if low <= each.place < high]
         wanted = plan.count or len(candidates)
         writers = {
             key: stack.enter_context(RowWriter(out / npy_name(key), spec.row_shape, "<f4"))
@@ -127,7 +129,11 @@ def _take(
         collection.skip(str(error) or "box outside the picture", name)
         return {}
     label: Json = dict(candidate.label) or None
-    collection.samples.append({"digest": name, "label": label})
+    sample: dict[str, Json] = {"digest": name, "label": label}
+    if plan.take == "pictures":
+        placed = {key: placed_objects(candidate.label, placement(picture.size, spec)) for key, spec in specs.items()}
+        sample["objects"] = {key: [*objects] for key, objects in placed.items() if objects is not None}
+    collection.samples.append(sample)
     return rows
 
 

@@ -21,6 +21,7 @@ from bot.measure import images
 from bot.measure.images import PictureError
 from bot.measure.loaders import SamplePlan, wider_name
 from bot.measure.samples.candidate import Candidate
+from bot.records import Json
 
 MAX_ANNOTATIONS = 64 * 1024 * 1024
 MAX_MEMBERS = 1_000_000
@@ -106,11 +107,22 @@ class WiderFace:
             except (KeyError, PictureError, UnicodeDecodeError, *_BROKEN_ZIP) as error:
                 raise UpstreamError(f"the annotations {name} cannot be read", where=str(self._annotations)) from error
         for path, faces in parse_annotations(text.splitlines(), where=f"{self._annotations}:{name}"):
+            if self.plan.take == "pictures":
+                yield Candidate(path, label={"objects": self._objects(faces)})
+                continue
             for face in faces:
                 if reason := self._unfit(face):
                     skipped[reason] += 1
                 else:
                     yield Candidate(path, (face.x, face.y, face.width, face.height))
+
+    def _objects(self, faces: list[Face]) -> Json:
+        """All faces of a picture; those that would be no sample need not be found."""
+        return {
+            "bbox": [[face.x, face.y, face.width, face.height] for face in faces],
+            "categories": [0] * len(faces),
+            "ignore": [bool(self._unfit(face)) for face in faces],
+        }
 
     def _unfit(self, face: Face) -> str:
         if face.invalid:
