@@ -1,6 +1,7 @@
 """Runs the stages in their order: fetch, build, measure, gate, card, publish, verify."""
 
 from bot.pipeline.context import Context
-from bot.pipeline.run import Outcome, build, publish
+from bot.pipeline.releasing import Outcome
+from bot.pipeline.run import build, publish
 
 __all__ = ["Context", "Outcome", "build", "publish"]
