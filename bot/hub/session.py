@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx2
@@ -33,6 +33,17 @@ _BUSY = "another conflicting operation is in progress"
 _lock = threading.Lock()
 _tokens: dict[str, set[str]] = {}
 _policies: dict[str, Policy] = {}
+_observers: dict[str, Observer] = {}
+
+
+class Observer(Protocol):
+    """Sees every request to one Hub, those behind a redirect and every repetition included."""
+
+    def before(self, request: httpx2.Request) -> None:
+        """A request is about to be sent; it goes out when this returns."""
+
+    def after(self, response: httpx2.Response) -> None:
+        """The head of an answer has come."""
 
 
 def origin_of(url: str) -> str:
@@ -50,6 +61,26 @@ def admit(endpoint: str, token: str | None, policy: Policy) -> None:
         _policies[origin] = policy
         if token:
             _tokens.setdefault(origin, set()).add(token)
+
+
+def observe(endpoint: str, observer: Observer | None) -> None:
+    """Lets somebody see every request to a Hub from now on; None ends it."""
+    origin = origin_of(normal_endpoint(endpoint))
+    with _lock:
+        if observer is None:
+            _observers.pop(origin, None)
+        else:
+            _observers[origin] = observer
+
+
+def _tell_before(request: httpx2.Request) -> None:
+    if (observer := _observers.get(origin_of(str(request.url)))) is not None:
+        observer.before(request)
+
+
+def _tell_after(response: httpx2.Response) -> None:
+    if (observer := _observers.get(origin_of(str(response.request.url)))) is not None:
+        observer.after(response)
 
 
 def is_ours(request: httpx2.Request) -> bool:
@@ -247,7 +278,10 @@ def new_client() -> Client:
 
     direct = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}
     return Client(
-        event_hooks={"request": [hf_request_event_hook, guard], "response": [refuse_redirected_write]},
+        event_hooks={
+            "request": [hf_request_event_hook, guard, _tell_before],
+            "response": [_tell_after, refuse_redirected_write],
+        },
         follow_redirects=True,
         timeout=httpx2.Timeout(None),
         mounts=direct,
