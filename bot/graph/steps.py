@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ValidationError
 
 from bot.errors import RecipeError, StepError
+from bot.graph.export.parameters import ExportTorchParameters
 from bot.graph.parameters import Float16CommonParameters, Float16Parameters, NoParameters, RebuildParameters
 from bot.records import Json
 
@@ -38,11 +39,15 @@ class StepContext:
         scratch: A folder of its own, deleted afterwards.
         feeds: Per graph input, a .npy file with samples, first axis the sample; None where the recipe has none.
         progress: Told how far the step is.
+        files: The upstream files that the recipe names, by its keys, for steps that read more than one model.
+        code: The recipe's recipe.py; None if it has none.
     """
 
     scratch: Path
     feeds: Mapping[str, Path] | None = None
     progress: Progress = _silent
+    files: Mapping[str, Path] = field(default_factory=dict)
+    code: Path | None = None
 
 
 StepFunction = Callable[[Path, Path, Any, StepContext], dict[str, Json]]
@@ -108,6 +113,13 @@ _STEPS = (
         "bot.graph.rebuild:rebuild",
         RebuildParameters,
         "Writes a network anew with fused operators, around the source's weights.",
+    ),
+    StepSpec(
+        "export_torch",
+        "bot.graph.export_torch:export_torch",
+        ExportTorchParameters,
+        "Exports a torch module, built from upstream's weights, and holds the graph against it.",
+        ("onnx", "onnxruntime", "numpy", "torch", "transformers", "safetensors", "timm", "linmult"),
     ),
 )
 
