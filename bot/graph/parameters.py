@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 AUTO = "auto"
 """Stands in keep for what measuring shows."""
@@ -50,27 +50,64 @@ class Float16CommonParameters(Parameters):
 
 
 class RebuildParameters(Parameters):
-    """How a network is written anew with fused operators."""
+    """How a network is written anew with fused operators.
+
+    With nothing but the architecture said, the residual stream and its norms are float32, query, key and value have a
+    projection each, and the patches come from a convolution. The other forms have fewer nodes and casts; each says
+    what it needs.
+    """
 
     architecture: Literal["dinov3"] = Field(description="What the source is; it is refused if it is anything else.")
     precision: Literal["fp16", "fp32"] = Field(
-        default="fp16", description="Of projections and attention; the residual stream and its norms are fp32 in both."
+        default="fp16", description="Of projections and attention; the residual stream has a precision of its own."
     )
-    residual_scale: float = Field(
-        default=0.125, description="What the residual stream is multiplied by: a power of two, such as 1/8."
+    residual_scale: float | Literal["auto"] = Field(
+        default=0.125,
+        description="What the residual stream is multiplied by: a power of two, such as 1/8; `auto` measures on the "
+        "samples which one keeps it within float16.",
+    )
+    residual: Literal["fp32", "fp16"] = Field(
+        default="fp32",
+        description="Of the residual stream and its norms. fp16 saves four casts a block; on CUDA it needs ONNX "
+        "Runtime 1.27, whose kernel was the first to sum in float32.",
+    )
+    compensate: bool = Field(
+        default=False,
+        description="Makes good in the next matrix and its bias what rounding the norms to float16 changes; for "
+        "residual: fp16.",
+    )
+    attention: Literal["separate", "packed", "split"] = Field(
+        default="separate",
+        description="packed: one projection and one rotation for query, key and value, which no CPU kernel reads; "
+        "split: the same arithmetic, taken apart for the CPU.",
+    )
+    patches: Literal["conv", "matmul"] = Field(
+        default="conv", description="matmul: patches are cut out by a transposition and projected by a MatMul."
     )
 
     @field_validator("residual_scale", mode="before")
     @classmethod
     def _read_fraction(cls, value: object) -> object:
         try:
-            return float(Fraction(value)) if isinstance(value, str) else value
+            return float(Fraction(value)) if isinstance(value, str) and value != AUTO else value
         except ZeroDivisionError as error:
             raise ValueError("should be a power of two, not a division by zero") from error
 
     @field_validator("residual_scale")
     @classmethod
-    def _is_power_of_two(cls, value: float) -> float:
-        if not 2.0**-12 <= value <= 1.0 or math.frexp(value)[0] != 0.5:
+    def _is_power_of_two(cls, value: float | str) -> float | str:
+        if not isinstance(value, str) and (not 2.0**-12 <= value <= 1.0 or math.frexp(value)[0] != 0.5):
             raise ValueError("should be a power of two from 1/4096 to 1")
         return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RebuildParameters:
+        if self.residual == "fp16" and self.precision == "fp32":
+            raise ValueError("residual: fp16 needs precision: fp16")
+        if self.compensate and self.residual == "fp32":
+            raise ValueError("compensate needs residual: fp16, since norms in fp32 are not rounded")
+        return self
+
+    def cpu_twin(self) -> RebuildParameters | None:
+        """The same arithmetic in a form that the CPU has kernels for; None where this form runs there itself."""
+        return self.model_copy(update={"attention": "split"}) if self.attention == "packed" else None

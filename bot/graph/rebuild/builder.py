@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.graph.model_file import Model, Payload
-from bot.graph.rebuild.weights import ArrayPayload, MatrixPayload
+from bot.graph.rebuild.weights import ArrayPayload, MatrixPayload, PackedPayload
 from bot.graph.tensors import FLOAT, FLOAT16
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Builder:
             self._tensor(chosen, elem, array.shape, ArrayPayload(array))
         return self._arrays[key]
 
-    def matrix(self, name: str, payload: MatrixPayload) -> str:
+    def matrix(self, name: str, payload: MatrixPayload | PackedPayload) -> str:
         """A projection's weight."""
         chosen = self.fresh(name)
         self._tensor(chosen, FLOAT16 if payload.half else FLOAT, payload.dims, payload)

@@ -29,6 +29,7 @@ class MatrixPayload:
         factor: Shape (columns,), by which they are multiplied; None for none.
         half: It is stored in float16.
         role: For messages.
+        rows: Shape (in,), by which its rows are multiplied; None for none.
     """
 
     linear: Linear
@@ -36,6 +37,7 @@ class MatrixPayload:
     factor: NDArray[np.float64] | None
     half: bool
     role: str
+    rows: NDArray[np.float64] | None = None
 
     @property
     def dims(self) -> tuple[int, int]:
@@ -54,29 +56,71 @@ class MatrixPayload:
         Raises:
             StepError: float16 cannot hold a weight.
         """
-        matrix = self.values()
-        if not self.half:
-            return np.ascontiguousarray(matrix, "<f4").view(np.uint8).reshape(-1)
-        rounded = to_float16(matrix)
-        if not np.isfinite(rounded).all():
-            raise StepError("has weights beyond float16's range.", where=self.role, remedy="Use precision: fp32.")
-        return rounded.view(np.uint8).reshape(-1)
+        return _stored(self.values(), self.half, self.role)
 
-    def values(self) -> NDArray[np.float32]:
-        """The numbers, before they are rounded to float16."""
-        matrix = self.linear.matrix()[:, self.columns]
-        if self.factor is None:
-            return np.ascontiguousarray(matrix, np.float32)
-        return np.ascontiguousarray(matrix * self.factor.astype(np.float32), np.float32)
+    def values(self, every: int = 1) -> NDArray[np.float32]:
+        """The numbers of every so-manieth row, before they are rounded to float16."""
+        matrix = self.linear.matrix()[::every, self.columns]
+        if self.rows is not None:
+            matrix = matrix * self.rows[::every, None].astype(np.float32)
+        if self.factor is not None:
+            matrix = matrix * self.factor.astype(np.float32)
+        return np.ascontiguousarray(matrix, np.float32)
 
     def rounds_well(self) -> bool:
         """Whether float16 holds the scaled matrix about as well as it holds any, judged by every eighth row."""
-        rows = self.linear.matrix()[:: 8 if self.dims[0] >= _SAMPLED_ROWS else 1, self.columns]
-        values = np.ascontiguousarray(rows if self.factor is None else rows * self.factor.astype(np.float32))
+        values = self.values(8 if self.dims[0] >= _SAMPLED_ROWS else 1)
         error = (to_float16(values).astype(np.float32) - values).reshape(-1)
         flat = values.reshape(-1)
         size = float(np.dot(flat, flat)) ** 0.5
         return bool(float(np.dot(error, error)) ** 0.5 <= _COARSE * size)
+
+
+@dataclass(frozen=True)
+class PackedPayload:
+    """Matrices that read the same value, as one, its columns in an order of its own.
+
+    Attributes:
+        parts: The matrices, all of one precision.
+        order: For each column of the result, which it is of the parts' columns side by side.
+    """
+
+    parts: tuple[MatrixPayload, ...]
+    order: NDArray[np.int64]
+
+    @property
+    def half(self) -> bool:
+        """It is stored in float16."""
+        return self.parts[0].half
+
+    @property
+    def dims(self) -> tuple[int, int]:
+        """(in, out)."""
+        return self.parts[0].dims[0], len(self.order)
+
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return self.dims[0] * self.dims[1] * (2 if self.half else 4)
+
+    def read(self) -> NDArray[np.uint8]:
+        """The bytes.
+
+        Raises:
+            StepError: float16 cannot hold a weight.
+        """
+        together = np.concatenate([part.values() for part in self.parts], axis=1)[:, self.order]
+        return _stored(together, self.half, self.parts[0].role)
+
+
+def _stored(matrix: NDArray[np.float32], half: bool, role: str) -> NDArray[np.uint8]:
+    """A matrix as the bytes of its tensor."""
+    if not half:
+        return np.ascontiguousarray(matrix, "<f4").view(np.uint8).reshape(-1)
+    rounded = to_float16(np.ascontiguousarray(matrix))
+    if not np.isfinite(rounded).all():
+        raise StepError("has weights beyond float16's range.", where=role, remedy="Use precision: fp32.")
+    return rounded.view(np.uint8).reshape(-1)
 
 
 @dataclass(frozen=True)
