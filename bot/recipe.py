@@ -22,6 +22,7 @@ RECIPE_FILE = "recipe.yaml"
 CODE_FILE = "recipe.py"
 CARD_FILE = "card.md.j2"
 LICENSE_FOLDER = "licenses"
+REVIEWED_FILE = "reviewed.json"
 
 RESERVED_FOLDERS = ("recipe", "release", "source")
 """Folders of a target in which the bot keeps what belongs to a release; no model lies there."""
@@ -60,6 +61,12 @@ class Recipe:
     def card_template(self) -> Path:
         """The recipe's own part of the card."""
         return self.folder / CARD_FILE
+
+    @property
+    def review(self) -> Path | None:
+        """What its author reviewed of the licences upstream, if that was written down."""
+        path = self.folder / LICENSE_FOLDER / REVIEWED_FILE
+        return path if path.is_file() else None
 
     def license_files(self) -> dict[str, Path]:
         """The licence texts that travel with the release: path in the target repository to file."""
@@ -118,6 +125,7 @@ class Recipe:
             "code": file_sha256(self.code) if self.code else "",
             "card": text_sha256(self.card_template.read_text("utf-8")),
             "licenses": {name: file_sha256(path) for name, path in self.license_files().items()},
+            **({"reviewed": file_sha256(self.review)} if self.review else {}),
         }
 
 

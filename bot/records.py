@@ -101,6 +101,36 @@ class Terms(Record):
     unchecked: str = ""
 
 
+Reason = Literal[
+    "new", "upstream files", "recipe", "samples", "licence", "tools", "retry", "pull request outdated"
+]
+"""Why a recipe is due. These words go into workflows, so that no text from elsewhere is among them."""
+
+
+class Due(Record):
+    """A recipe that something is to be done about.
+
+    Attributes:
+        recipe: Its name.
+        target: `owner/name` of the repository that it publishes in.
+        upstream: `owner/name` of the repository that it reads, or an address.
+        commit: The upstream's newest commit.
+        identity: Of the release that publishing would make.
+        reasons: Why.
+        since: Date of the change that makes it due, ISO 8601, as far as anybody told.
+        runner: Label of the runner that the recipe asks for.
+    """
+
+    recipe: str
+    target: str
+    upstream: str
+    commit: str
+    identity: str
+    reasons: tuple[Reason, ...]
+    since: str = ""
+    runner: str
+
+
 class Source(Record):
     """What was read from one repository, at one exact commit.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -33,6 +33,7 @@ TASKS: Mapping[str, str] = MappingProxyType(
         "graph.inspect": "bot.graph.tasks:inspect",
         "graph.check": "bot.graph.tasks:check",
         "graph.ranges": "bot.graph.tasks:ranges",
+        "licenses.declared": "bot.licenses.tasks:declared",
         "measure.samples": "bot.measure.tasks:samples",
         "measure.run": "bot.measure.tasks:run",
         "measure.compare": "bot.measure.tasks:compare",
@@ -72,6 +73,7 @@ class Worker:
         limits: What one call may use.
         require_isolation: Fail where the system allows no isolation, rather than run in a plain child.
         tasks: More tasks than `TASKS`: name to "module:function".
+        refuses: Kinds of tasks that this worker does not do, by the part before the dot: `graph`, `measure`.
         isolation: How to shut workers in; by default, as well as the system allows.
     """
 
@@ -81,11 +83,13 @@ class Worker:
         limits: Limits = Limits(),
         require_isolation: bool = False,
         tasks: Mapping[str, str] | None = None,
+        refuses: Collection[str] = (),
         isolation: Isolation | None = None,
     ) -> None:
         self._limits = limits
         self._required = require_isolation
         self._tasks = {**TASKS, **(tasks or {})}
+        self._refused = frozenset(refuses)
         self._isolation = isolation
 
     @property
@@ -150,6 +154,8 @@ class Worker:
     def _checked_isolation(self, task: str) -> Isolation:
         if task not in self._tasks:
             raise StepError("A worker knows no such task.", where=task, remedy=f"It knows {', '.join(self._tasks)}.")
+        if task.partition(".")[0] in self._refused:
+            raise StepError("This run opens no such files, and was about to.", where=task)
         how = self.isolation
         if self._required and how.kind == "none":
             raise StepError(

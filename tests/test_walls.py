@@ -15,13 +15,14 @@ ROOT = Path(__file__).parent.parent / "bot"
 BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card"},
-    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance"},
+    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"},
     "graph": BASE | {"tensor_types"},
     "measure": BASE | {"tensor_types"},
     "hub": BASE,
     "gates": BASE,
     "provenance": {"records", "errors", "canonical"},
     "card": BASE,
+    "licenses": {"records", "errors", "canonical"},
     "worker": {"errors", "records", "canonical", "isolation"},
     "isolation": {"errors", "records", "canonical"},
     "localhub": set(),

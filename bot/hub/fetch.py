@@ -14,7 +14,6 @@ from bot.canonical import file_sha256, write_atomically
 from bot.errors import BotError, HubError, RecipeError, StepError, UpstreamError
 from bot.hub.client import Gated, Hub, NotFound, Progress, RepoType, TreeFile
 from bot.hub.download import Expected, Mismatch
-from bot.hub.front_matter import LARGEST_CARD, declared_license
 from bot.hub.library import library
 from bot.hub.paths import fixed_folder, goes_deep, is_pattern, matches, near, why_unsafe
 from bot.hub.retry import Policy
@@ -54,6 +53,7 @@ def fetch(
     license_files: Sequence[str] = (),
     into: Path,
     progress: Progress | None = None,
+    large: bool = True,
 ) -> Source:
     """Brings the named files of one commit to this machine.
 
@@ -71,6 +71,7 @@ def fetch(
         license_files: Paths or patterns of licence texts. A pattern may match nothing; a path must exist.
         into: The files go to `into/OWNER/NAME/COMMIT/PATH`.
         progress: Called while bytes move.
+        large: Download large files among `files` too. If not, their records say what the Hub lists: its sha256 of them.
 
     Returns:
         The source; `folder_of` tells where its files lie.
@@ -80,10 +81,10 @@ def fetch(
             what the Hub says it keeps.
         StepError: The disk is full.
     """
-    with _upstream():
+    with upstream_errors():
         wanted = [*files.values(), *copies, *license_files]
         commit = _commit(hub, repo, revision, repo_type)
-        tree = _Tree(hub, repo, commit, repo_type)
+        tree = Tree(hub, repo, commit, repo_type)
         tree.look_up([path for path in wanted if not is_pattern(path)])
         named = {key: tree.one(path) for key, path in files.items() if not is_pattern(path)}
         for key, pattern in files.items():
@@ -92,7 +93,11 @@ def fetch(
         carried = [item for path in copies for item in tree.some(path)]
         texts = [item for path in license_files for item in tree.some(path, may_be_none=True)]
         shelf = _Shelf(hub, repo, commit, repo_type, into, progress)
-        have = {item.path: shelf.bring(item) for item in _unique([*named.values(), *carried, *texts])}
+        whole = {item.path for item in [*carried, *texts]}
+        have = {
+            item.path: _listed(item) if item.sha256 and not large and item.path not in whole else shelf.bring(item)
+            for item in _unique([*named.values(), *carried, *texts])
+        }
         return Source(
             repo=repo,
             repo_type=repo_type,
@@ -100,9 +105,41 @@ def fetch(
             committed_at=_date(hub, repo, commit, repo_type),
             files={key: have[item.path] for key, item in named.items()},
             copies=tuple(have[item.path] for item in _unique(carried)),
-            license=_license(hub, repo, commit, repo_type),
             license_texts=tuple(have[item.path] for item in _unique(texts)),
         )
+
+
+def fetch_listed(
+    hub: Hub,
+    repo: str,
+    commit: str,
+    items: Sequence[TreeFile],
+    *,
+    repo_type: RepoType = "model",
+    into: Path,
+    progress: Progress | None = None,
+) -> tuple[FileRecord, ...]:
+    """Brings files that a listing of a commit named to this machine; otherwise as `fetch`.
+
+    Args:
+        hub: Where the repository is.
+        repo: `owner/name`.
+        commit: The full commit sha.
+        items: The files, as the commit's tree lists them.
+        repo_type: `model` or `dataset`.
+        into: They go to `into/OWNER/NAME/COMMIT/PATH`.
+        progress: Called while bytes move.
+
+    Raises:
+        UpstreamError: One cannot be had, or has a path that cannot be stored here.
+        StepError: The disk is full.
+    """
+    for item in items:
+        if why := why_unsafe(item.path):
+            raise UpstreamError(f"cannot be stored here: {why}.", where=f"{repo}@{commit[:12]}: {item.path!r}")
+    with upstream_errors():
+        shelf = _Shelf(hub, repo, commit, repo_type, into, progress)
+        return tuple(shelf.bring(item) for item in _unique(items))
 
 
 def fetch_url(
@@ -173,7 +210,7 @@ def resolve_url(
     target = into / "url" / sha256 / _name_for(url, name)
     if target.is_file() and file_sha256(target) == sha256:
         return target
-    with _upstream():
+    with upstream_errors():
         from bot.hub.download import download
 
         final = _follow(url)
@@ -220,7 +257,7 @@ def _commit(hub: Hub, repo: str, revision: str, repo_type: RepoType) -> str:
 
 
 @dataclass
-class _Tree:
+class Tree:
     """The files of one commit, asked for as they are needed: a data set may have very many."""
 
     hub: Hub
@@ -289,6 +326,11 @@ class _Tree:
         return self.listed[folder, deep]
 
 
+def _listed(item: TreeFile) -> FileRecord:
+    """The record of a large file by what the Hub lists of it."""
+    return FileRecord(path=item.path, bytes=item.bytes, sha256=item.sha256)
+
+
 def _unique(items: Sequence[TreeFile]) -> list[TreeFile]:
     return list({item.path: item for item in items}.values())
 
@@ -296,14 +338,6 @@ def _unique(items: Sequence[TreeFile]) -> list[TreeFile]:
 def _date(hub: Hub, repo: str, commit: str, repo_type: RepoType) -> str:
     newest = next(hub.commits(repo, commit, limit=1, repo_type=repo_type), None)
     return newest.date.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if newest else ""
-
-
-def _license(hub: Hub, repo: str, commit: str, repo_type: RepoType) -> str | None:
-    try:
-        card = hub.read_bytes(repo, commit, "README.md", largest=LARGEST_CARD, repo_type=repo_type)
-    except NotFound:
-        return None
-    return declared_license(card)
 
 
 # -- files on this machine ---------------------------------------------------------------------------------------------
@@ -407,7 +441,7 @@ def _check_address(url: str, *, at_home: bool) -> None:
 
 
 @contextmanager
-def _upstream() -> Iterator[None]:
+def upstream_errors() -> Iterator[None]:
     """Errors of a Hub, while reading from it, are upstream's."""
     try:
         yield

@@ -44,7 +44,7 @@ def find_notice(hub: Hub, repo: str, identity: str) -> Notice | None:
         HubError: The Hub could not be read.
     """
     for conversation in reversed(_conversations(hub, repo)):
-        newest = _newest_word(conversation)
+        newest = newest_word(conversation)
         if newest.get(IDENTITY) == identity and not newest.get(CLOSED):
             return _notice(hub, repo, conversation, identity, "found")
     return None
@@ -68,8 +68,43 @@ def report_withheld(
     Raises:
         HubError: The Hub did not do it, retries included.
     """
+    return report_stopped(
+        hub,
+        release.target,
+        recipe=release.recipe,
+        identity=release.identity,
+        title=title,
+        text=text,
+        on_step=on_step,
+    )
+
+
+def report_stopped(
+    hub: Hub,
+    repo: str,
+    *,
+    recipe: str,
+    identity: str,
+    title: str,
+    text: str,
+    on_step: Callable[[str], None] | None = None,
+) -> Notice | None:
+    """Says in a target why a recipe publishes nothing, before there is a release to speak of; as `report_withheld`.
+
+    Args:
+        hub: Where the target is.
+        repo: The target.
+        recipe: Whose release it would be.
+        identity: Of the reason: the same reason is said once.
+        title: Of a new discussion.
+        text: The reason, in Markdown.
+        on_step: Told what happens.
+
+    Raises:
+        HubError: The Hub did not do it, retries included.
+    """
     say = on_step or (lambda _: None)
-    return until_clear(hub, lambda: _report(hub, release, title, text, say), say)
+    return until_clear(hub, lambda: _report(hub, repo, {IDENTITY: identity, RECIPE: recipe}, title, text, say), say)
 
 
 def close_notices(hub: Hub, release: Release, by: str, say: Callable[[str], None]) -> None:
@@ -110,7 +145,7 @@ def _close_passed(hub: Hub, repo: str, recipe: str, but: str, by: str, say: Call
 
     def attempt() -> None:
         for conversation in _conversations(hub, repo):
-            word = _newest_word(conversation)
+            word = newest_word(conversation)
             outdated = word.get(RECIPE) == recipe and word.get(IDENTITY) != but
             if conversation.pull_request.is_open and outdated:
                 number = conversation.pull_request.number
@@ -120,12 +155,13 @@ def _close_passed(hub: Hub, repo: str, recipe: str, but: str, by: str, say: Call
     until_clear(hub, attempt, say)
 
 
-def _report(hub: Hub, release: Release, title: str, text: str, say: Callable[[str], None]) -> Notice | None:
-    repo, trailers = release.target, {IDENTITY: release.identity, RECIPE: release.recipe}
-    body = with_trailers(text, trailers)
+def _report(
+    hub: Hub, repo: str, trailers: dict[str, str], title: str, text: str, say: Callable[[str], None]
+) -> Notice | None:
+    identity, body = trailers[IDENTITY], with_trailers(text, trailers)
     try:
-        known = find_notice(hub, repo, release.identity)
-        mine = [item for item in _conversations(hub, repo) if _newest_word(item).get(RECIPE) == release.recipe]
+        known = find_notice(hub, repo, identity)
+        mine = [item for item in _conversations(hub, repo) if newest_word(item).get(RECIPE) == trailers[RECIPE]]
     except NotFound:
         return None
     if known is not None:
@@ -135,10 +171,10 @@ def _report(hub: Hub, release: Release, title: str, text: str, say: Callable[[st
         first = still_open[0]
         say(f"saying in #{first.pull_request.number} why the release is withheld")
         hub.comment(repo, first.pull_request.number, body)
-        return _notice(hub, repo, first, release.identity, "updated")
+        return _notice(hub, repo, first, identity, "updated")
     say(f"opening a discussion in {repo}: the release is withheld")
     number = hub.open_discussion(repo, title, body)
-    return _notice(hub, repo, hub.conversation(repo, number), release.identity, "opened")
+    return _notice(hub, repo, hub.conversation(repo, number), identity, "opened")
 
 
 def _conversations(hub: Hub, repo: str) -> list[Conversation]:
@@ -148,7 +184,7 @@ def _conversations(hub: Hub, repo: str) -> list[Conversation]:
     return [hub.conversation(repo, item.number, author=account) for item in listed]
 
 
-def _newest_word(conversation: Conversation) -> dict[str, str]:
+def newest_word(conversation: Conversation) -> dict[str, str]:
     """The trailers of the last comment by the bot that has any; what others say in it counts for nothing."""
     author = conversation.pull_request.author
     for remark in reversed(conversation.remarks):

@@ -59,6 +59,7 @@ def make_release(
     for each in built:
         found = figures[each.artifact.name]
         verdicts += gates.judge(recipe, each.artifact.name, found.measurements, found.checks, require=context.require)
+    verdicts += prepared.licensing.verdicts()
     plan = recipe.plan
     return Release(
         identity=prepared.identity,
@@ -75,7 +76,7 @@ def make_release(
         verdicts=tuple(verdicts),
         withheld=gates.withheld(verdicts),
         all_or_nothing=plan.all_or_nothing,
-        licenses=_licenses(recipe),
+        licenses=(*_licenses(recipe), *prepared.licensing.records),
         declared=_declared(recipe),
         copies=prepared.source.copies,
         bot_version=bot.__version__,
@@ -167,7 +168,7 @@ def assemble(
         **{plot.path: plot.svg for plot in plots},
     }
     files = {each.artifact.file: each.path for each in built if each.artifact in release.published}
-    files |= recipe.license_files()
+    files |= recipe.license_files() | prepared.licensing.texts
     files |= {f"{COPIES}/{name}": path for name, path in prepared.copies.items()}
     _lay_out(folder, texts, files)
     laid_out = files_of(folder, {each.artifact.file: each.artifact.sha256 for each in built})

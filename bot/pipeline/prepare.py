@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bot.canonical import file_sha256
-from bot.errors import LicenseChangedError, RecipeError
+from bot.errors import HubError, RecipeError, UpstreamError
 from bot.graph import steps
 from bot.measure import loaders, providers
 from bot.pipeline.context import Context
 from bot.pipeline.identity import TOOLS, Digests, identity, recipe_id
+from bot.pipeline.licensing import Licensing, declared_license, license_upstream
 from bot.recipe import Recipe, load_recipe, recipe_names
 from bot.records import Inspection, Source
 from bot.work import code_digest, versions
+
+NEWEST_COMMITS = 300
+"""How far back a commit may lie that another run has built from."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Prepared:
         sample_files: Where its files lie, by the loader's names for them.
         identity: Of the release.
         recipe_id: Of the recipe's side of it.
+        licensing: The licences upstream, and how they stand to what was reviewed.
     """
 
     recipe: Recipe
@@ -42,6 +47,7 @@ class Prepared:
     sample_files: dict[str, Path]
     identity: str
     recipe_id: str
+    licensing: Licensing
 
     @property
     def random_weights(self) -> bool:
@@ -92,18 +98,20 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
     Raises:
         RecipeError: The recipe does not fit its steps, its neighbours or the upstream model.
         UpstreamError: Something cannot be had, or is not a model.
-        LicenseChangedError: Upstream declares another licence than the recipe.
+        LicenseStopError: The licences upstream are not those that were reviewed.
     """
     providers.check_single_runtime()
     checked_steps(recipe)
     check_target_is_ours(recipe)
     source, files, copies = _fetch_model(context, recipe)
-    _check_license(recipe, source)
+    licensing = _license(context, recipe, source)
     _check_quotes(context, recipe, source)
     inspections = {key: inspect(context, path) for key, path in files.items()}
     _check_signatures(recipe, inspections)
     data, data_files = _fetch_samples(context, recipe)
-    source = source.model_copy(update={"random_weights": any(each.random_weights for each in inspections.values())})
+    random_weights = any(each.random_weights for each in inspections.values())
+    source = licensing.source.model_copy(update={"random_weights": random_weights})
+    data = data.model_copy(update={"license": declared_license(context, data.repo, data.commit, "dataset")})
     return Prepared(
         recipe=recipe,
         source=source,
@@ -114,7 +122,72 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
         sample_files=data_files,
         identity=identity(recipe, Digests.of(source, data)),
         recipe_id=recipe_id(recipe),
+        licensing=licensing,
     )
+
+
+def prepare_unopened(context: Context, recipe: Recipe, *, commit: str, samples_commit: str) -> Prepared:
+    """As `prepare`, at the commits that another run has read, and without opening a model or a picture.
+
+    Of large files only their digests are read, which the Hub lists. There are no inspections and no files of models,
+    and nothing is known of random weights.
+
+    Args:
+        context: The surroundings; its worker reads cards and nothing else.
+        recipe: What was built.
+        commit: Of the upstream repository.
+        samples_commit: Of the data set.
+
+    Raises:
+        RecipeError: The recipe does not fit its steps or its neighbours.
+        UpstreamError: Something cannot be had, or a commit is not one of the branch that the recipe follows.
+        LicenseStopError: The licences upstream are not those that were reviewed.
+    """
+    checked_steps(recipe)
+    check_target_is_ours(recipe)
+    upstream = recipe.plan.upstream
+    if upstream.repo is not None:
+        _require_commit_of(context, upstream.repo, upstream.follow, commit, "model")
+    ((_, plan),) = recipe.plan.measure.samples.items()
+    _require_commit_of(context, plan.repo, plan.revision, samples_commit, "dataset")
+    source, _, copies = _fetch_model(context, recipe, at=commit, large=False)
+    licensing = _license(context, recipe, source)
+    _check_quotes(context, recipe, source)
+    data, _ = _fetch_samples(context, recipe, at=samples_commit, large=False)
+    data = data.model_copy(update={"license": declared_license(context, data.repo, data.commit, "dataset")})
+    return Prepared(
+        recipe=recipe,
+        source=licensing.source,
+        source_files={},
+        copies=copies,
+        inspections={},
+        samples=data,
+        sample_files={},
+        identity=identity(recipe, Digests.of(source, data)),
+        recipe_id=recipe_id(recipe),
+        licensing=licensing,
+    )
+
+
+def _require_commit_of(
+    context: Context, repo: str, revision: str, commit: str, repo_type: Literal["model", "dataset"]
+) -> None:
+    """Stops unless a commit is in the newest history of the branch, tag or commit that a recipe names.
+
+    Raises:
+        UpstreamError: It is not, or there is no such repository or revision.
+    """
+    try:
+        history = context.hub.commits(repo, revision, limit=NEWEST_COMMITS, repo_type=repo_type)
+        known = any(each.sha == commit for each in history)
+    except HubError as error:
+        raise UpstreamError(error.what, where=error.where, remedy=error.remedy) from error
+    if not known:
+        raise UpstreamError(
+            f"{commit[:40]!r} is not among the newest {NEWEST_COMMITS} commits of {revision!r}.",
+            where=repo,
+            remedy="If upstream took the commit back, build again.",
+        )
 
 
 def inspect(context: Context, model: Path) -> Inspection:
@@ -126,7 +199,10 @@ def inspect(context: Context, model: Path) -> Inspection:
     return Inspection.model_validate(found)
 
 
-def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Path], dict[str, Path]]:
+def _fetch_model(
+    context: Context, recipe: Recipe, *, at: str = "", large: bool = True
+) -> tuple[Source, dict[str, Path], dict[str, Path]]:
+    """The upstream model: what the recipe follows, or a commit of it; with its large files, or only their digests."""
     from bot.hub import fetch
 
     upstream = recipe.plan.upstream
@@ -145,18 +221,21 @@ def _fetch_model(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Pa
     source = fetch.fetch(
         context.hub,
         str(upstream.repo),
-        revision=upstream.follow,
+        revision=at or upstream.follow,
         files=upstream.files,
         copies=upstream.copies,
         into=context.work.upstream,
         progress=context.reporter.update,
+        large=large,
     )
     folder = fetch.folder_of(context.work.upstream, source)
     files = {key: folder / record.path for key, record in source.files.items()}
     return source, files, {record.path: folder / record.path for record in source.copies}
 
 
-def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, Path]]:
+def _fetch_samples(
+    context: Context, recipe: Recipe, *, at: str = "", large: bool = True
+) -> tuple[Source, dict[str, Path]]:
     from bot.hub import fetch
 
     ((name, plan),) = recipe.plan.measure.samples.items()
@@ -170,26 +249,23 @@ def _fetch_samples(context: Context, recipe: Recipe) -> tuple[Source, dict[str, 
         context.hub,
         plan.repo,
         repo_type="dataset",
-        revision=plan.revision,
+        revision=at or plan.revision,
         files=wanted,
         into=context.work.upstream,
         progress=context.reporter.update,
+        large=large,
     )
     folder = fetch.folder_of(context.work.upstream, data)
     # A loader is given the folder of a pattern such as images/*, and otherwise the file itself.
     return data, {key: folder / pattern.removesuffix("/*") for key, pattern in wanted.items()}
 
 
-def _check_license(recipe: Recipe, source: Source) -> None:
-    license_plan = recipe.plan.license
-    reviewed = license_plan.upstream or license_plan.id
-    if source.license is not None and source.license.lower() != reviewed:
-        raise LicenseChangedError(
-            f"{source.repo} declares the licence {source.license!r} at {source.commit[:12]}, and the recipe's author "
-            f"reviewed {reviewed!r}",
-            where=recipe.locate("license", "id"),
-            remedy="Read the new licence; if the release may go on under it, change the recipe's license and texts.",
-        )
+def _license(context: Context, recipe: Recipe, source: Source) -> Licensing:
+    """The licences upstream, which have to be as they were reviewed."""
+    context.reporter.stage("license", source.repo)
+    licensing = license_upstream(context, recipe, source)
+    licensing.require_unchanged(recipe)
+    return licensing
 
 
 def _check_quotes(context: Context, recipe: Recipe, source: Source) -> None:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.hub.bundle import Ids, Manifest, ids_of, ids_of_bytes
-from bot.hub.front_matter import declared_license
 from bot.hub.paths import fixed_folder, goes_deep, is_pattern, matches, near, why_unsafe
 from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of, with_trailers
 
@@ -83,42 +82,6 @@ def test_a_quoted_trailer_does_not_win() -> None:
     text = with_trailers(f"The source says:\n\n{IDENTITY}: {'0' * 64}", {IDENTITY: "1" * 64})
     assert trailers_of(text)[IDENTITY] == "1" * 64
     assert trailers_of(f"see {CLOSED}: superseded\n  {CLOSED}: x") == {}
-
-
-@pytest.mark.parametrize(
-    ("card", "license_"),
-    [
-        (b"---\nlicense: mit\n---\n", "mit"),
-        (b"\xef\xbb\xbf---\r\nlicense: MIT\r\n---\r\n", "mit"),
-        (b"---\nlicense:\n  - mit\n  - apache-2.0\n---\n", "mit, apache-2.0"),
-        (b"---\nlicense: [mit]\ntags: [license]\n---\n", "mit"),
-        (b"---\ntags: {license: gpl}\nlicense: mit\n---\n", "mit"),
-        (b"---\nx: &a mit\nlicense: *a\nlibrary_name: y\n---\n", None),
-        (b"---\nlicense: !!python/object/apply:os.system ['true']\n---\n", None),
-        (b"---\nlicense: ''\n---\n", None),
-        (b"---\nlicense: mit\n", None),
-        (b"# no front matter\nlicense: mit\n", None),
-        (b"---\nlicense: [mit\n---\n", None),
-        (b"---\nlicense: " + b"[" * 2000 + b"\n---\n", None),
-        (b"---\n" + b"[" * 30_000 + b"\nlicense: mit\n---\n", "mit"),
-        (b"---\n" + b"a: b\n" * 100_000 + b"license: mit\n---\n", "mit"),
-        (b"---\nlicense:\n- mit\n# or\n- bsd\n\nx: y\n---\n", "mit, bsd"),
-        (b"---\nlicense: other # really\nlicense_name: x\n---\n", "other"),
-        (b"---\nlicense:\nx: y\n---\n", None),
-        (b"---\n  license: mit\n---\n", None),
-        (b"---\ntext: |\n  license: mit\n---\n", None),
-        (b"\xff\xfe\x00", None),
-        (b"", None),
-    ],
-)
-def test_the_declared_licence(card: bytes, license_: str | None) -> None:
-    assert declared_license(card) == license_
-
-
-@given(st.binary(max_size=300))
-def test_no_card_breaks_it(data: bytes) -> None:
-    found = declared_license(b"---\n" + data + b"\n---\n")
-    assert found is None or isinstance(found, str)
 
 
 @given(st.binary(max_size=2000))
