@@ -14,12 +14,13 @@ ROOT = Path(__file__).parent.parent / "bot"
 
 BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
-    "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card"},
+    "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
     "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"},
     "graph": BASE | {"tensor_types"},
     "measure": BASE | {"tensor_types"},
     "hub": BASE,
     "gates": BASE,
+    "watch": BASE,
     "provenance": {"records", "errors", "canonical"},
     "card": BASE,
     "licenses": {"records", "errors", "canonical"},

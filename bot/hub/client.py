@@ -8,6 +8,7 @@ or unclear it raises `Doubtful`, upon which the caller reads what the Hub holds.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from bot.errors import BotError, HubError, StepError
 from bot.hub.library import disk_full, library
@@ -31,6 +32,7 @@ Progress = Callable[[int, int, str], None]
 """Called while bytes move: the bytes so far, the bytes in all (0 if that is not known), the file."""
 
 _STATUSES = ("open", "draft", "closed", "merged")
+_SHA = re.compile(r"[0-9a-f]{40}")
 
 SMALL_FILE = 16 * 1024 * 1024
 """Bytes. The largest file that is ever read into memory."""
@@ -213,16 +215,19 @@ class Hub:
         endpoint: Its address.
         token: Sent to this endpoint and to nothing else; None to ask as nobody.
         policy: Time-outs and retries.
+        account: The account that stands as the author of what the token writes; the Hub is asked if it is left out.
 
     Raises:
         RecipeError: The endpoint is malformed, or is plain http to another machine.
     """
 
-    def __init__(self, endpoint: str, token: str | None = None, *, policy: Policy | None = None) -> None:
+    def __init__(
+        self, endpoint: str, token: str | None = None, *, policy: Policy | None = None, account: str | None = None
+    ) -> None:
         self.endpoint = normal_endpoint(endpoint)
         self.policy = policy or Policy()
         self.has_token = bool(token)
-        self._account: str | None = None
+        self._account = account
         self._embedded: bool | None = None
         hf = library()
         from bot.hub import session
@@ -238,7 +243,7 @@ class Hub:
 
     @property
     def account(self) -> str | None:
-        """The name of the account that the token belongs to; None without a token.
+        """The name of the account that the token belongs to, or that was named; None without either.
 
         Raises:
             Refused: The Hub does not know the token.
@@ -338,6 +343,64 @@ class Hub:
         etag = str(found.etag or "")
         return Resolved(str(found.commit_hash or ""), found.size, etag if len(etag) == 64 else "")
 
+    def commit_of(self, repo: str, revision: str, *, repo_type: RepoType = "model") -> str:
+        """The commit that a revision stands for now, by one HEAD of a file, which costs less than asking for more.
+
+        Args:
+            repo: `owner/name`.
+            revision: Branch, tag or commit.
+            repo_type: `model` or `dataset`.
+
+        Raises:
+            NotFound: There is no such repository or revision.
+            Refused: It is private or gated.
+        """
+        from huggingface_hub.file_download import get_hf_file_metadata
+
+        library()
+        url, where = self.file_url(repo, revision, "README.md", repo_type=repo_type), _where(repo, revision)
+        try:
+            with self._reading(where):
+                found = get_hf_file_metadata(url, token=False, headers=self.headers(), endpoint=self.endpoint)
+            commit = str(found.commit_hash or "")
+        except NotFound as error:
+            # That there is no such file is said with the commit that lacks it.
+            response = getattr(error.__cause__, "response", None)
+            commit = str(response.headers.get("x-repo-commit", "")) if response is not None else ""
+            if not commit:
+                raise
+        if not _SHA.fullmatch(commit):
+            raise Garbled(f"names no commit: {commit[:80]!r}", where=where)
+        return commit
+
+    def models_of(self, author: str, fields: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+        """The models of an account or organisation, newest change first, a page for each request.
+
+        Args:
+            author: The account.
+            fields: What to tell of each, besides its `id`: `sha`, `lastModified`, `cardData`, …
+
+        Yields:
+            Rows as the Hub gives them: untrusted plain data.
+        """
+        query = urlencode(
+            [("author", author), ("sort", "lastModified"), ("limit", 1000), *(("expand", f) for f in fields)]
+        )
+        url: str | None = f"/api/models?{query}"
+        while url is not None:
+            page, url = self._model_page(url, f"models of {author}")
+            yield page
+
+    @_again_if_garbled
+    def _model_page(self, url: str, what: str) -> tuple[list[dict[str, Any]], str | None]:
+        """One page of a listing, and the address of the next."""
+        with self._reading(what):
+            response = self._get(url)
+            rows = response.json()
+            if not isinstance(rows, list):
+                raise ValueError("it is no list")
+            return [row for row in rows if isinstance(row, dict)], response.links.get("next", {}).get("url")
+
     def commits(self, repo: str, revision: str, *, limit: int = 100, repo_type: RepoType = "model") -> Iterator[Commit]:
         """The history of a revision, newest first, read page by page as it is asked for.
 
@@ -382,6 +445,16 @@ class Hub:
     def discussions(self, repo: str, *, author: str, repo_type: RepoType = "model") -> list[PullRequest]:
         """The same for its discussions, which are conversations without commits."""
         return self._listing(repo, author, "discussion", repo_type)
+
+    def pull_requests_and_discussions(self, repo: str, *, author: str) -> tuple[list[PullRequest], list[PullRequest]]:
+        """Both of the above, in one listing."""
+        with self._reading(f"pull requests and discussions of {repo}"):
+            items = [
+                (bool(item.is_pull_request), _pull_request(item))
+                for item in self._api.get_repo_discussions(repo, author=author, repo_type="model")
+            ]
+        mine = sorted((pair for pair in items if pair[1].author == author), key=lambda pair: pair[1].number)
+        return [item for is_request, item in mine if is_request], [item for is_request, item in mine if not is_request]
 
     @_again_if_garbled
     def _listing(self, repo: str, author: str, kind: str, repo_type: RepoType) -> list[PullRequest]:
@@ -499,6 +572,7 @@ class Hub:
         description: str,
         revision: str,
         parent: str,
+        deleted: Sequence[str] = (),
         open_pull_request: bool = False,
         repo_type: RepoType = "model",
     ) -> Landed:
@@ -511,6 +585,7 @@ class Hub:
             description: The rest of the message, and of the pull request's first comment.
             revision: The branch, or `refs/pr/N`.
             parent: The head that the caller saw. If the revision has moved on, nothing is committed.
+            deleted: Paths of files that are deleted in the same commit.
             open_pull_request: Open a pull request with this commit in place of changing the branch.
             repo_type: `model` or `dataset`.
 
@@ -526,6 +601,7 @@ class Hub:
             )
             for path, content in sorted(files.items())
         ]
+        operations += [hf.CommitOperationDelete(path_in_repo=path, is_folder=False) for path in sorted(deleted)]
         with self._writing(f"commit to {_where(repo, revision)}", repo):
             landed = self._api.create_commit(
                 repo,
@@ -549,6 +625,16 @@ class Hub:
         """Says something in a pull request or discussion."""
         with self._writing(f"comment on {repo} #{number}", repo):
             self._api.comment_discussion(repo, number, comment=text, repo_type="model")
+
+    def edit_comment(self, repo: str, number: int, comment: str, text: str) -> None:
+        """Puts another text in place of a comment, which is named by its id."""
+        with self._writing(f"edit a comment on {repo} #{number}", repo):
+            self._api.edit_discussion_comment(repo, number, comment, text, repo_type="model")
+
+    def hide_comment(self, repo: str, number: int, comment: str) -> None:
+        """Hides a comment, which is named by its id, for good."""
+        with self._writing(f"hide a comment on {repo} #{number}", repo):
+            self._api.hide_discussion_comment(repo, number, comment, repo_type="model")
 
     def set_status(self, repo: str, number: int, status: Literal["open", "closed"], *, comment: str = "") -> None:
         """Opens or closes a pull request or discussion."""
