@@ -7,8 +7,11 @@ import sys
 
 def main() -> None:
     """Runs the command line; a failure that the bot understands becomes a message and its exit code."""
+    from bot.cli import actions
     from bot.cli.app import app
     from bot.errors import BotError
+
+    actions.guard_log()
 
     try:
         app(standalone_mode=True)
@@ -16,6 +19,7 @@ def main() -> None:
         from bot.cli.console import print_error
 
         print_error(error)
+        actions.report_failure(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted; run the same command again and it goes on from here", file=sys.stderr)  # noqa: T201

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    # A runner of GitHub Actions takes `##[` in a log for a command; in JSON it can be written otherwise.
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False).replace("##[", "\\u0023#["))
 
 
 def _print_table(table: Table) -> None:

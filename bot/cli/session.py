@@ -26,6 +26,8 @@ def open_hub(
     hub_dir: Path | None,
     token_file: Path | None,
     tell: Callable[[str], None] | None = None,
+    *,
+    target: str | None = None,
 ) -> Iterator[Hub]:
     """The Hub that a command talks to.
 
@@ -34,7 +36,9 @@ def open_hub(
         hub_dir: Data of the embedded Hub.
         token_file: Holds the token for `hub`.
         tell: Is told of every wait.
+        target: The repository that is written to: for a token that is good for one repository only.
     """
+    from bot.hub import oidc
     from bot.hub.client import Hub
     from bot.hub.retry import Policy
     from bot.hub.tokens import default_endpoint, read_token_file, token_for
@@ -45,7 +49,10 @@ def open_hub(
         return
     endpoint = hub or default_endpoint(os.environ)
     explicit = read_token_file(token_file) if token_file else None
-    yield Hub(endpoint, token_for(endpoint, os.environ, explicit=explicit), policy=Policy(tell=tell))
+    if explicit is None and oidc.wanted(endpoint, target, os.environ):
+        explicit = oidc.exchange(endpoint, str(target))
+    token = token_for(endpoint, os.environ, explicit=explicit)
+    yield Hub(endpoint, token, policy=Policy(tell=tell), account=os.environ.get(oidc.ACCOUNT, "").strip() or None)
 
 
 @contextmanager
@@ -57,13 +64,26 @@ def open_context(
     work: Path | None,
     require: list[str] | None,
     require_isolation: bool,
+    target: str | None = None,
+    opens_models: bool = True,
 ) -> Iterator[Context]:
-    """All that the pipeline needs, for the duration of a command."""
+    """All that the pipeline needs, for the duration of a command.
+
+    Args:
+        hub: See `open_hub`.
+        hub_dir: See `open_hub`.
+        token_file: See `open_hub`.
+        work: The work folder.
+        require: Providers that must be measured.
+        require_isolation: Stop where the system allows no isolation.
+        target: See `open_hub`.
+        opens_models: If not, the worker refuses every task that reads a model or a sample.
+    """
     from bot.pipeline import Context
     from bot.work import WorkFolder
     from bot.worker import Worker, isolation
 
-    with reporting() as reporter, open_hub(hub, hub_dir, token_file, reporter.note) as opened:
+    with reporting() as reporter, open_hub(hub, hub_dir, token_file, reporter.note, target=target) as opened:
         if isolation().kind == "none":
             reporter.warn(f"untrusted files are parsed without isolation: {isolation().reason}")
         folder = WorkFolder(options.work_folder(work))
@@ -71,7 +91,7 @@ def open_context(
         yield Context(
             hub=opened,
             work=folder,
-            worker=Worker(require_isolation=require_isolation),
+            worker=Worker(require_isolation=require_isolation, refuses=() if opens_models else ("graph", "measure")),
             reporter=reporter,
             require=frozenset(require or ()),
         )

@@ -15,15 +15,16 @@ from bot.pipeline.samples import Samples
 from bot.records import Json, Measurement
 from bot.work import code_digest, versions
 
+RULE = "safe in true fp16"
+
 
 def emulate(
     context: Context, prepared: Prepared, each: Built, samples: Samples, reference: Answers
 ) -> tuple[list[Measurement], list[dict[str, Json]]]:
     """Judges a file that computes in half precision as the hardware would: the CPU provider does not."""
-    rule = "safe in true fp16"
     census = each.artifact.census
     if "float16" not in census.parameters and not census.casts:
-        return [], [{"rule": rule, "status": "passed", "reason": "nothing in it is fp16", "required": True}]
+        return [], [{"rule": RULE, "status": "passed", "reason": "nothing in it is fp16", "required": True}]
     feeds = samples.feeds[each.artifact.made_from]
     # The oldest runtime that the target promises has the kernels that are hardest on half precision.
     runtime = f"cuda-{runtimes.oldest_version(prepared.recipe.plan.target.runtime)}"
@@ -57,7 +58,7 @@ def emulate(
         return answer
 
     folder, answer = context.work.entry("emulations", key, make)
-    verdict: dict[str, Json] = {"rule": rule, "provider": EMULATION, "reason": answer["reason"], "required": True}
+    verdict: dict[str, Json] = {"rule": RULE, "provider": EMULATION, "reason": answer["reason"], "required": True}
     if not answer["outputs"]:
         return [], [{**verdict, "status": "not measured"}]
     figures = compare(context, prepared, each, samples, reference, as_answers(folder, answer))

@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bot.measure import availability, providers
+from bot.pipeline import half
 from bot.pipeline.answers import Answers, answers_of, compare, folders_of, texts_of
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.half import emulate
-from bot.pipeline.opening import opens_everywhere
+from bot.pipeline.opening import OPENS_RULE, opens_everywhere, opens_in
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.residual import residual_peaks
 from bot.pipeline.samples import Samples
 from bot.pipeline.timings import timings
+from bot.recipe import Recipe
 from bot.records import Json, Measurement
+
+VALID_RULE = "valid ONNX"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,23 @@ def measure(context: Context, prepared: Prepared, built: Sequence[Built], sample
     for name, peaks in residual_peaks(context, prepared, built, samples).items():
         found[name] = replace(found[name], measurements=(*found[name].measurements, *peaks))
     return found
+
+
+def required_rules(recipe: Recipe) -> tuple[str, ...]:
+    """The checks that every artifact is held against, whatever its recipe says."""
+    from bot.measure import batch_invariance, checks, dead_outputs, dynamic_axes, interface
+
+    return (
+        interface.RULE,
+        checks.FINITE_RULE,
+        dead_outputs.RULE,
+        dynamic_axes.RULE,
+        batch_invariance.RULE,
+        half.RULE,
+        VALID_RULE,
+        OPENS_RULE,
+        opens_in(recipe.plan.target.runtime),
+    )
 
 
 def _machine(context: Context, prepared: Prepared) -> dict[str, str]:
@@ -126,7 +147,7 @@ def _checks(
 def _valid(context: Context, each: Built) -> dict[str, Json]:
     answer = context.call("graph.check", {"model": str(each.path)}, reads=folders_of(each.path))
     return {
-        "rule": "valid ONNX",
+        "rule": VALID_RULE,
         "status": "passed" if answer["ok"] else "failed",
         "reason": answer["reason"] or "the full check of the ONNX library passes",
         "required": True,

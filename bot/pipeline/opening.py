@@ -12,6 +12,13 @@ from bot.pipeline.context import Context
 from bot.pipeline.prepare import Prepared
 from bot.records import Json
 
+OPENS_RULE = "opens"
+
+
+def opens_in(runtime: str) -> str:
+    """The name of the check in the runtime that a target promises: `opens in onnxruntime 1.22`."""
+    return f"opens in {runtime.replace('>=', ' ')}"
+
 
 def opens_everywhere(
     context: Context, prepared: Prepared, each: Built, feeds: dict[str, Path]
@@ -19,7 +26,7 @@ def opens_everywhere(
     """A fresh session opens the file and runs a sample, in this runtime and in the oldest that the target promises."""
     found = [opens(context, each.path, feeds)]
     promised = prepared.recipe.plan.target.runtime
-    rule = f"opens in {promised.replace('>=', ' ')}"
+    rule = opens_in(promised)
     try:
         folder = runtimes.ensure_runtime(promised, context.work.runtimes)
     except BotError as error:
@@ -33,7 +40,7 @@ def opens(
     feeds: dict[str, Path],
     *,
     expected: dict[str, Path] | None = None,
-    rule: str = "opens",
+    rule: str = OPENS_RULE,
     runtime: Path | None = None,
 ) -> dict[str, Json]:
     """Whether a fresh session opens a file and runs one sample through it.
