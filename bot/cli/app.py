@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bot.cli import build, card, hub, inspect, list_, pins, publish, review, step, verify
+from bot.cli import build, card, hub, inspect, licenses, list_, pins, publish, review, step, verify, watch
 
 app = typer.Typer(
     name="bot",
@@ -45,10 +45,12 @@ def _options(
 
 
 app.command("list")(list_.list_recipes)
+app.command("watch")(watch.watch)
 app.command("publish")(publish.publish)
 app.command("build")(build.build)
 app.command("card")(card.card)
 app.command("review")(review.review)
+app.command("licenses")(licenses.licenses)
 app.command("step")(step.step)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)

@@ -46,7 +46,7 @@ class Declared(Record):
         license_name: The licence's name, where the id is `other`.
         license_link: Where its text is: an address, or a path in the repository.
         base_models: What the model was made from, as the card says it.
-        problem: Why none of it can be read; empty if it can.
+        problem: Why none of it can be read, as what is wrong with the front matter; empty if it can.
     """
 
     license: str | None = Field(None, max_length=LONGEST_VALUE)
@@ -64,7 +64,7 @@ def declared(card: bytes) -> Declared:
     """
     text = front_matter(card)
     if len(text) > LARGEST_FRONT_MATTER:
-        return Declared(problem=f"its front matter has more than {LARGEST_FRONT_MATTER} characters")
+        return Declared(problem=f"more than {LARGEST_FRONT_MATTER} characters")
     try:
         values = dict(_values(text))
     except _Unclear as unclear:
@@ -102,7 +102,7 @@ def _values(text: str) -> Iterator[tuple[str, Value]]:
     if root is None or (isinstance(root, ScalarEvent) and not root.tag and not _text(root)):
         return
     if not isinstance(root, MappingStartEvent):
-        raise _Unclear("its front matter is no mapping")
+        raise _Unclear("no mapping")
     seen: set[str] = set()
     for key in events:
         if not isinstance(key, NodeEvent):
@@ -111,11 +111,11 @@ def _values(text: str) -> Iterator[tuple[str, Value]]:
         if not isinstance(key, ScalarEvent):
             list(_rest_of(key, events))
         if name == "<<":
-            raise _Unclear("its front matter merges another mapping into itself")
+            raise _Unclear("another mapping is merged into it")
         value = [first := next(events), *_rest_of(first, events)]
         if name in KEYS:
             if name in seen:
-                raise _Unclear(f"its front matter says {name} twice")
+                raise _Unclear(f"{name} stands twice")
             seen.add(name)
             yield name, _value(name, value)
 
@@ -138,7 +138,7 @@ def _nodes(text: str) -> Iterator[Event]:
                 yield event
     except (YAMLError, ValueError, RecursionError, AttributeError, IndexError, TypeError) as error:
         first = (str(getattr(error, "problem", "") or error).splitlines() or [""])[0]
-        raise _Unclear(f"its front matter is no valid YAML: {first}") from None
+        raise _Unclear(f"no valid YAML: {first}") from None
 
 
 def _rest_of(start: Any, events: Iterator[Event]) -> Iterator[Event]:
@@ -148,7 +148,7 @@ def _rest_of(start: Any, events: Iterator[Event]) -> Iterator[Event]:
     depth = int(isinstance(start, MappingStartEvent | SequenceStartEvent))
     while depth:
         if depth > DEEPEST:
-            raise _Unclear(f"its front matter is more than {DEEPEST} levels deep")
+            raise _Unclear(f"more than {DEEPEST} levels deep")
         event = next(events)
         depth += isinstance(event, MappingStartEvent | SequenceStartEvent)
         depth -= isinstance(event, MappingEndEvent | SequenceEndEvent)
@@ -163,10 +163,10 @@ def _value(name: str, events: list[Event]) -> Value:
     is_list = isinstance(nodes[0], SequenceStartEvent)
     scalars = nodes[1:] if is_list else nodes
     if any(getattr(node, "tag", None) for node in nodes) or not all(isinstance(node, ScalarEvent) for node in scalars):
-        raise _Unclear(f"its front matter has something else for {name} than text or a list of texts")
+        raise _Unclear(f"{name} is something else than text or a list of texts")
     texts = [text for node in scalars if (text := _text(node))]
     if any(len(text) > LONGEST_VALUE for text in texts) or len(texts) > MOST_VALUES:
-        raise _Unclear(f"its front matter has too much text for {name}")
+        raise _Unclear(f"too much text for {name}")
     if is_list:
         return tuple(texts)
     return texts[0] if texts else None

@@ -169,7 +169,7 @@ def _unexpected_id(upstream: Terms, own_id: str) -> tuple[Change, ...]:
 
 def _unreviewed(upstream: Terms, own_texts: Collection[str]) -> tuple[Change, ...]:
     """What of the terms the recipe itself says nothing about."""
-    found = [Change(upstream.repo, "front matter", "", upstream.problem)] if upstream.problem else []
+    found = [Change(upstream.repo, "front matter", "", _readable(upstream))] if upstream.problem else []
     if upstream.license == "other":
         declared = {"license_name": upstream.license_name, "license_link": upstream.license_link}
         found += [Change(upstream.repo, what, "", value) for what, value in declared.items() if value]
@@ -209,8 +209,12 @@ def _differences(old: Terms, new: Terms) -> Iterator[Change]:
         if before != after and not new.problem:
             yield Change(new.repo, what, before, after)
     if old.problem != new.problem:
-        yield Change(new.repo, "front matter", old.problem or "readable", new.problem or "readable")
+        yield Change(new.repo, "front matter", _readable(old), _readable(new))
     yield from _text_changes(new.repo, _texts(old), _texts(new))
+
+
+def _readable(terms: Terms) -> str:
+    return f"unreadable: {terms.problem}" if terms.problem else "readable"
 
 
 def _texts(terms: Terms) -> dict[str, str]:
@@ -228,7 +232,7 @@ def in_words(terms: Terms) -> str:
     if terms.unchecked:
         return f"not checked: {terms.unchecked}"
     if terms.problem:
-        return terms.problem
+        return f"what cannot be read ({terms.problem})"
     name = f" ({terms.license_name})" if terms.license_name else ""
     texts = f", {', '.join(text.path for text in terms.texts)}" if terms.texts else ""
     return f"{terms.license or 'no licence'}{name}{texts}"

@@ -60,7 +60,7 @@ class Licensing:
             LicenseStopError: It is; the message names each change.
         """
         if self.comparison is not None and self.comparison.has_changed:
-            raise _stop(recipe, self.comparison, "the licences upstream are not those that were reviewed")
+            require_same(recipe, self.comparison)
 
     def require_reviewed(self, recipe: Recipe) -> None:
         """Stops unless somebody reviewed everything that can be read.
@@ -68,26 +68,34 @@ class Licensing:
         Raises:
             LicenseStopError: Nobody did; the message names what.
         """
-        self.require_unchanged(recipe)
-        if self.comparison is not None and any(each.status == "not reviewed" for each in self.comparison.standings):
-            raise _stop(recipe, self.comparison, "nobody has reviewed the licences upstream")
+        if self.comparison is not None:
+            require_same(recipe, self.comparison)
 
     def verdicts(self) -> tuple[Verdict, ...]:
         """A verdict for each repository, so that a review shows what was compared and what could not be."""
         return tuple(_verdict(standing) for standing in (self.comparison.standings if self.comparison else ()))
 
 
-def _stop(recipe: Recipe, comparison: Comparison, what: str) -> LicenseStopError:
-    sentences = [change.sentence() for change in comparison.changes]
+def require_same(recipe: Recipe, comparison: Comparison) -> None:
+    """Stops unless everything that can be read upstream is as it was reviewed.
+
+    Raises:
+        LicenseStopError: It is not; the message names each change.
+    """
+    if not comparison.changes:
+        return
+    is_new = not comparison.has_changed
+    what = "nobody has reviewed" if is_new else "the licences upstream are not those that were reviewed"
+    sentences = "; ".join(change.sentence() for change in comparison.changes)
     key = ("license", "id") if any(change.what == "license" for change in comparison.changes) else ("license",)
     error = LicenseStopError(
-        f"{what}: {'; '.join(sentences)}.",
+        f"{what}: {sentences}.",
         where=recipe.locate(*key),
         remedy=f"Read them: bot licenses {recipe.name}. If the release may go on under them, bring the recipe's "
         f"license and texts up to date and run bot licenses {recipe.name} --accept.",
     )
     error.comparison = comparison
-    return error
+    raise error
 
 
 def _verdict(standing: Standing) -> Verdict:
@@ -119,12 +127,10 @@ def license_upstream(context: Context, recipe: Recipe, source: Source) -> Licens
     if not source.repo:
         return Licensing(source, None, {}, ())
     terms, bases = terms_of(context, source.repo, source.commit)
-    for base in bases:
-        if base.unchecked:
-            context.reporter.warn(f"the licence of the base model {base.repo} was not checked: {base.unchecked}")
     own = {file_sha256(path) for path in recipe.license_files().values()}
     plan = recipe.plan.license
     comparison = compare(terms, bases, read_reviewed(recipe.review), plan.upstream or plan.id, own)
+    _warn(context, recipe, comparison)
     carried = list(_carried(context, (terms, *bases), own))
     return Licensing(
         source=source.with_terms(terms, bases),
@@ -132,6 +138,15 @@ def license_upstream(context: Context, recipe: Recipe, source: Source) -> Licens
         texts={record.file: path for record, path in carried},
         records=tuple(record for record, _ in carried),
     )
+
+
+def _warn(context: Context, recipe: Recipe, comparison: Comparison) -> None:
+    for standing in comparison.standings:
+        repo = standing.terms.repo
+        if standing.status == "not checked":
+            context.reporter.warn(f"the licence of the base model {repo} was not checked: {standing.terms.unchecked}")
+        if standing.status == "not reviewed":
+            context.reporter.warn(f"nobody has reviewed the licence of {repo}; see: bot licenses {recipe.name}")
 
 
 def terms_of(context: Context, repo: str, commit: str) -> tuple[Terms, tuple[Terms, ...]]:
