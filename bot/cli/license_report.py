@@ -27,7 +27,9 @@ def print_licenses(review: LicenseReview, written: Path | None, left: Comparison
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("repository", "commit", "declares", "review")
+    table = Table()
+    for name in ("repository", "commit", "declares", "review"):
+        table.add_column(name, overflow="fold")
     for standing in left.standings:
         terms = standing.terms
         table.add_row(*map(_printable, (terms.repo, terms.commit[:12], in_words(terms), standing.status)))

@@ -25,7 +25,7 @@ def _sources(name: str) -> dict[str, dict[str, str]]:
 def test_every_text_has_a_source_and_is_unchanged(name: str) -> None:
     folder = RECIPES / name / "licenses"
     sources = _sources(name)
-    assert {path.name for path in folder.iterdir()} == {*sources, "SOURCES.yaml"}
+    assert {path.name for path in folder.iterdir()} == {*sources, "SOURCES.yaml", "reviewed.json"}
     for file, source in sources.items():
         assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == source["sha256"]
         assert re.search(r"github\.com/\S+ at [0-9a-f]{40}, |package \S+==\S+, ", source["from"])

