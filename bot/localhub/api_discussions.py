@@ -105,7 +105,7 @@ def _moderated(call: Call) -> tuple[Repository, User, int]:
     repository = call.repository()
     number = _number(call)
     record = discussions.load(repository, number)
-    if not call.store.is_member(user, repository.namespace) and record["author"] != user.name:
+    if not call.is_member(repository) and record["author"] != user.name:
         raise HubError(403, f"{user.name} may not change discussion {number} of {repository.web_path}")
     return repository, user, number
 

@@ -130,7 +130,7 @@ def _check_may_commit(call: Call, repository: Repository) -> None:
         HubError: 403 otherwise.
     """
     user = call.writer()
-    if call.store.is_member(user, repository.namespace):
+    if call.is_member(repository):
         return
     number = call["rev"].removeprefix("refs/pr/")
     own = (
@@ -252,7 +252,7 @@ def lfs_duplicate(call: Call) -> Response:
     body = call.json_object()
     target_kind = f"{(body.get('target') or {}).get('repoType', 'model')}s"
     target = call.store.repository(target_kind, str((body.get("target") or {}).get("repoId")))
-    if not call.store.is_member(user, target.namespace):
+    if not call.is_member(target):
         raise HubError(403, f"{user.name} has no write access to {target.web_path}")
     failed = [item for item in body.get("files", []) if not lfs.share(source, target, str(item.get("sha256")))]
     for item in body.get("files", []):

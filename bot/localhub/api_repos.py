@@ -139,7 +139,7 @@ def move_repo(call: Call) -> Response:
 
 def settings(call: Call) -> Response:
     """``PUT .../settings``: ``gated`` and ``visibility``."""
-    repository, _ = call.writable()
+    repository = call.owned()
     body = call.json_object()
     changes: dict[str, Any] = {}
     if "gated" in body:
@@ -322,10 +322,13 @@ def _listed_fields(call: Call) -> list[str]:
 
 
 def _visible(call: Call) -> Iterable[Facts]:
-    for repository in call.store.repositories(call.kind):
+    author = call.option("author")
+    if author and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", author):
+        return  # No namespace is called like that.
+    for repository in call.store.repositories(call.kind, author):
         head = repository.reference(MAIN)
         private = repository.settings.get("private")
-        if head and (not private or call.store.is_member(call.user, repository.namespace)):
+        if head and (not private or call.is_member(repository)):
             yield Facts(repository, head)
 
 

@@ -22,6 +22,7 @@ from bot.localhub import (
     api_discussions,
     api_files,
     api_jobs,
+    api_oidc,
     api_repos,
     api_webhooks,
     git_http,
@@ -34,6 +35,7 @@ from bot.localhub.faults import Faults, from_json, hang_up, own_answer, read_to_
 from bot.localhub.jobs import Jobs
 from bot.localhub.lfs import Signer
 from bot.localhub.limits import Limiter
+from bot.localhub.oidc import Exchange
 from bot.localhub.store import Store, User
 from bot.localhub.web import (
     LARGE_BODY,
@@ -121,6 +123,7 @@ def _general_routes() -> list[Route]:
         Route("GET", FAULTS_PATH, get_faults),
         Route("POST", FAULTS_PATH, set_faults),
         Route("DELETE", FAULTS_PATH, clear_faults),
+        Route("POST", "/oauth/token", api_oidc.exchange, own_token=True),
         Route("GET", "/api/agent-harnesses", no_harnesses),
         Route("GET", "/api/whoami-v2", api_repos.whoami),
         Route("POST", "/api/validate-yaml", api_repos.validate_yaml),
@@ -180,6 +183,8 @@ def _repo_routes() -> list[Route]:
         Route("POST", f"{repo}/user-access-request/handle", api_access.handle),
         Route("POST", f"{repo}/user-access-request/grant", api_access.grant),
         Route("GET", f"{repo}/user-access-request/{{status}}", api_access.listing),
+        Route("GET", f"{repo}/trusted-publishers", api_oidc.listing),
+        Route("PUT", f"{repo}/trusted-publishers", api_oidc.replace),
     ]
 
 
@@ -283,6 +288,7 @@ class App:
         self.session = secrets.token_hex(32)
         self.jobs = Jobs(store.folder / "jobs", run_jobs)
         self._webhooks = Webhooks(store)
+        self._exchange = Exchange()
         self._limiter = limiter or Limiter({})
         self._hosts = {*_LOOPBACK, *hosts}
         self._router = Router(routes())
@@ -359,6 +365,7 @@ class App:
             session=self.session,
             webhooks=self._webhooks,
             jobs=self.jobs,
+            exchange=self._exchange,
         )
         with call.body:
             response = await answer(route, call)
@@ -397,4 +404,4 @@ class App:
             value = ""
         if not value:
             raise HubError(401, "Authorization is Bearer and a token")
-        return self.store.bearer(value)
+        return self._exchange.bearer(value) or self.store.bearer(value)

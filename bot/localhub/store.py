@@ -40,10 +40,12 @@ class User:
     Attributes:
         name: User name.
         role: ``write`` or ``read``.
+        only: The one repository that the token is good for, ``models/owner/name``; empty for all that the user may.
     """
 
     name: str
     role: str
+    only: str = ""
 
     @property
     def person(self) -> Person:
@@ -168,8 +170,11 @@ class Store:
         raise HubError(401, "Invalid credentials: the token is not one of this embedded Hub's users")
 
     def is_member(self, user: User | None, namespace: str) -> bool:
-        """Tell whether a user belongs to a namespace: it is his own, or an organisation."""
-        if user is None:
+        """Tell whether a user belongs to a namespace: it is his own, or an organisation.
+
+        A token that is good for one repository makes nobody a member; ``Call.is_member`` asks for that.
+        """
+        if user is None or user.only:
             return False
         owner = namespace.casefold()
         return owner == user.name.casefold() or owner not in {name.casefold() for name in self._tokens}
@@ -220,11 +225,18 @@ class Store:
         except (HubError, pygit2.GitError):
             raise repo_not_found(web_path(kind, repo_id)) from None
 
-    def repositories(self, kind: str | None = None) -> Iterator[Repository]:
-        """Yield all repositories, or those of one kind, sorted by name."""
+    def repositories(self, kind: str | None = None, namespace: str = "") -> Iterator[Repository]:
+        """Yield all repositories, or those of one kind, or of one namespace, sorted by name."""
         for each in [kind] if kind else KINDS:
-            for folder in sorted((self.folder / "repos" / each).glob("*/*.git")):
-                yield self.repository(each, f"{folder.parent.name}/{folder.name.removesuffix('.git')}")
+            kept = self.folder / "repos" / each
+            owner = _same_name(_names_in(kept), namespace)
+            for folder in sorted(kept.glob("*/*.git") if not namespace else (kept / owner).glob("*.git")):
+                repo_id = f"{folder.parent.name}/{folder.name.removesuffix('.git')}"
+                try:
+                    repository = Repository(folder, each, repo_id, self.lock(each, repo_id))
+                except pygit2.GitError:
+                    continue  # It was deleted or renamed in the meantime.
+                yield repository
 
     def create(self, kind: str, repo_id: str, author: Person, when: datetime, private: bool = False) -> Repository:
         """Create a repository with a first commit that holds .gitattributes, as the Hub does.
@@ -281,7 +293,7 @@ class Store:
 
     def organisations(self) -> list[str]:
         """Return the namespaces that are no user's."""
-        found = {repository.namespace for repository in self.repositories()}
+        found = {folder.parent.name for folder in (self.folder / "repos").glob("*/*/*.git")}
         return sorted(found - set(self._tokens))
 
 

@@ -30,6 +30,7 @@ from bot.localhub.store import Store, User
 
 if TYPE_CHECKING:
     from bot.localhub.jobs import Jobs
+    from bot.localhub.oidc import Exchange
     from bot.localhub.webhooks import Event, Webhooks
 
 Handler = Callable[["Call"], "Response | Awaitable[Response]"]
@@ -58,6 +59,7 @@ class Call:
         session: The secret of the browser's session with the pages for people, sent or to be sent as a cookie.
         events: What the handler did that webhooks are told of once the answer stands.
         faults: The failures that this Hub is asked to have.
+        exchange: Gives tokens to trusted publishers.
     """
 
     store: Store
@@ -72,6 +74,7 @@ class Call:
     session: str
     webhooks: Webhooks
     jobs: Jobs
+    exchange: Exchange
     events: list[Event] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> str:
@@ -179,7 +182,19 @@ class Call:
             raise HubError(401, "A write to the embedded Hub needs a token; its token file names one")
         if self.user.role != "write":
             raise HubError(403, "This token may only read")
+        if self.user.only and not self._is_only(self.user.only):
+            raise HubError(403, f"This token is good for one repository only, which is {self.user.only}")
         return self.user
+
+    def _is_only(self, only: str) -> bool:
+        """Tell whether the path is about the one repository that a token is good for."""
+        return {"ns", "name"} <= self.parameters.keys() and f"{self.kind}/{self.repo_id}".casefold() == only.casefold()
+
+    def is_member(self, repository: Repository) -> bool:
+        """Tell whether the caller may see and change a repository as its owner may, settings apart."""
+        if self.user is not None and self.user.only:
+            return self.user.only == f"{repository.kind}/{repository.repo_id}"
+        return self.store.is_member(self.user, repository.namespace)
 
     def when(self) -> datetime:
         """Return the date of this write: now, or what the extension header ``X-Commit-Date`` says."""
@@ -193,7 +208,7 @@ class Call:
             HubError: 404 RepoNotFound otherwise.
         """
         repository = self.store.repository(self.kind, self.repo_id)
-        if repository.settings.get("private") and not self.store.is_member(self.user, repository.namespace):
+        if repository.settings.get("private") and not self.is_member(repository):
             raise repo_not_found(repository.web_path)
         return repository
 
@@ -204,7 +219,7 @@ class Call:
             HubError: 404 RepoNotFound, or 401 or 403 GatedRepo.
         """
         repository = self.repository()
-        member = self.store.is_member(self.user, repository.namespace)
+        member = self.is_member(repository)
         if repository.settings.get("gated") and not member and not access.is_granted(repository, self.user):
             status = 401 if self.user is None else 403
             raise HubError(status, f"Access to {repository.web_path} is restricted", code="GatedRepo")
@@ -218,9 +233,20 @@ class Call:
         """
         user = self.writer()
         repository = self.repository()
-        if not self.store.is_member(user, repository.namespace):
+        if not self.is_member(repository):
             raise HubError(403, f"{user.name} has no write access to {repository.web_path}")
         return repository, user
+
+    def owned(self) -> Repository:
+        """Return the repository of the path if the caller may change its settings.
+
+        Raises:
+            HubError: 401, 403 or 404.
+        """
+        repository, user = self.writable()
+        if user.only:
+            raise HubError(403, "A token that is good for one repository changes no settings")
+        return repository
 
 
 def session_cookie(base: str) -> str:
