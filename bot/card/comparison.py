@@ -17,6 +17,9 @@ from bot.records import Artifact, FileRecord, Measurement, Release
 BEFORE = "before"
 """What the fields of the release before begin with."""
 
+_OWN_FOLDERS = ("release/", "recipe/", "source/")
+"""What belongs to one release alone: it is deleted with the next one that does not have it."""
+
 
 @dataclass(frozen=True)
 class FigureRow:
@@ -43,7 +46,8 @@ class FileRow:
 
     Attributes:
         file: Its record.
-        state: `added`, `changed`, `unchanged`, `frozen` (as it was, and it stays so) or `gone` (no longer part of it).
+        state: `added`, `changed`, `unchanged`, `frozen` (as it was, and it stays so), `gone` (it stays, but the release
+            does not have it any more) or `deleted`.
         old: Its record in the release before; None if it was not in it.
     """
 
@@ -163,10 +167,23 @@ def _files(queries: Queries, files: Sequence[FileRecord], before: Sequence[FileR
         else:
             state = "frozen" if record.path in frozen else "unchanged"
         yield FileRow(_file(queries, record, "files"), state, other and _file(queries, other, f"{BEFORE}.files"))
+    laid_out = {record.path for record in files}
+    for record in _taken_over(queries.release):
+        if record.path not in laid_out:
+            old.pop(record.path, None)
+            yield FileRow(_file(queries, record, "artifacts"), "frozen", None)
     for record in old.values():
         # What a frozen artifact's file is need not be laid out again to stay where it is.
-        state = "frozen" if record.path in frozen else "gone"
+        state = "frozen" if record.path in frozen else "deleted" if record.path.startswith(_OWN_FOLDERS) else "gone"
         yield FileRow(_file(queries, record, f"{BEFORE}.files"), state, _file(queries, record, f"{BEFORE}.files"))
+
+
+def _taken_over(release: Release) -> Iterator[FileRecord]:
+    """The files that the release describes and does not bring: they lay in the target before."""
+    for artifact in release.published:
+        if artifact.taken_over:
+            yield FileRecord(path=artifact.file, bytes=artifact.bytes, sha256=artifact.sha256)
+            yield from artifact.weights
 
 
 def _file(queries: Queries, record: FileRecord, where: str) -> Any:

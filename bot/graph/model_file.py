@@ -207,23 +207,43 @@ def read_model(path: Path) -> Model:
     Raises:
         UpstreamError: It is not there, not a model, damaged, or points outside its folder.
     """
+    proto, parts = _skeleton(path)
+    model = Model(proto, [FilePayload(path, span.offset, span.length) for span in parts.spans], path)
+    _check_proto(model)
+    _adopt_tensors(model)
+    return model
+
+
+def external_locations(path: Path) -> tuple[str, ...]:
+    """The names of the files beside a model that hold its weights, in order of first use; they need not be there.
+
+    Raises:
+        UpstreamError: It is no model, or one of them lies outside its folder.
+    """
+    proto, _ = _skeleton(path)
+    names: dict[str, None] = {}
+    for tensor in all_tensors(proto):
+        if tensor.data_location == _EXTERNAL and _payload_number(tensor) is None:
+            location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+            names.setdefault("/".join(_parts_of(location, _place(path, tensor))))
+    return tuple(names)
+
+
+def _skeleton(path: Path) -> tuple[ModelProto, wire.Cut]:
+    """A model without the contents of its large tensors, and where in the file they lie."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 
     _refuse_foreign(path)
     try:
         parts = _cut_file(path)
-        proto = ModelProto.FromString(parts.skeleton)
+        return ModelProto.FromString(parts.skeleton), parts
     except (wire.WireError, DecodeError) as error:
         raise UpstreamError(
             f"is not an ONNX model, or only a part of one ({path.stat().st_size:,} bytes): {error}.",
             where=str(path),
             remedy="Download it again and compare its sha256 with the source's.",
         ) from error
-    model = Model(proto, [FilePayload(path, span.offset, span.length) for span in parts.spans], path)
-    _check_proto(model)
-    _adopt_tensors(model)
-    return model
 
 
 def read_whole(path: Path) -> ModelProto:
@@ -454,12 +474,8 @@ def _inside(folder: Path, location: str, where: str) -> Path:
     Raises:
         UpstreamError: It is absolute, climbs out of the folder, leads over a symbolic link, or is no file.
     """
-    parts = PurePosixPath(location).parts
-    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
-    if not parts or absolute or ".." in parts or "\\" in location or "\0" in location:
-        raise UpstreamError(f"has its external data at {location[:200]!r}, outside the model's folder.", where=where)
     place = folder
-    for part in parts:
+    for part in _parts_of(location, where):
         place = place / part
         if place.is_symlink():
             raise UpstreamError(f"has its external data behind a symbolic link, {location[:200]!r}.", where=where)
@@ -470,6 +486,15 @@ def _inside(folder: Path, location: str, where: str) -> Path:
             remedy="Name that file in the recipe's upstream files too, so that it is fetched.",
         )
     return place
+
+
+def _parts_of(location: str, where: str) -> tuple[str, ...]:
+    """The parts of a relative path that does not climb out of its folder."""
+    parts = PurePosixPath(location).parts
+    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
+    if not parts or absolute or ".." in parts or "\\" in location or "\0" in location:
+        raise UpstreamError(f"has its external data at {location[:200]!r}, outside the model's folder.", where=where)
+    return parts
 
 
 def _whole_number(entries: dict[str, str], key: str, where: str) -> int | None:

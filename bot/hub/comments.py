@@ -60,13 +60,11 @@ def _attempt(hub: Hub, repo: str, number: int, wanted: str, mark: str) -> Done:
         done = "said"
         found = own_comments(hub, repo, number, mark=mark)
     elif found[0].text.strip() != wanted.strip():
-        with hub._writing(f"edit a comment on {repo} #{number}", repo):
-            hub._api.edit_discussion_comment(repo, number, found[0].id, wanted, repo_type="model")
+        hub.edit_comment(repo, number, found[0].id, wanted)
         done = "updated"
     for more in found[1:]:
         # Two runs may have said it at the same moment: the first one stays.
-        with hub._writing(f"hide a comment on {repo} #{number}", repo):
-            hub._api.hide_discussion_comment(repo, number, more.id, repo_type="model")
+        hub.hide_comment(repo, number, more.id)
     return done
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.errors import VerificationError
-from bot.hub.bundle import MANIFEST, Manifest
+from bot.hub.bundle import MANIFEST, Manifest, paths_of
 from bot.hub.client import Conversation, Doubtful, Hub
 from bot.hub.target import HISTORY, MAIN, account_of, manifest_at
 from bot.records import Artifact, Release, TensorSignature
@@ -180,21 +180,22 @@ def _pinned(
     not_on = not_on_of(release, artifact.name)
     measured = {figure.provider for figure in release.measurements_of(artifact.name)} - NO_PROVIDERS
     pins = [Pin(repo, revision, artifact.file, artifact.sha256, not_on)]
+    recorded = {weights.path: weights.sha256 for weights in artifact.weights}
     for path in external_paths(artifact):
         ids = manifest.files.get(path) if manifest and manifest.identity == release.identity else None
-        if ids is None:
+        sha256 = recorded.get(path) or (ids.sha256 if ids else "")
+        if not sha256:
             raise VerificationError(
                 f"holds weights of {artifact.file}, and its sha256 is recorded nowhere.",
                 where=f"{repo}@{revision[:12]}: {path}",
             )
-        pins.append(Pin(repo, revision, path, ids.sha256, not_on))
+        pins.append(Pin(repo, revision, path, sha256, not_on))
     return PinnedArtifact(artifact, tuple(pins), tuple(sorted(measured)), not_on)
 
 
 def external_paths(artifact: Artifact) -> tuple[str, ...]:
     """Paths in the repository of the files that hold an artifact's weights beside its graph."""
-    folder = artifact.file.rpartition("/")[0]
-    return tuple(f"{folder}/{name}" if folder else name for name in artifact.signature.external_files)
+    return paths_of(artifact)[1:]
 
 
 def not_on_of(release: Release, artifact: str) -> tuple[str, ...]:

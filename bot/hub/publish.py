@@ -15,14 +15,13 @@ from typing import Literal
 
 from bot.errors import HubError, OverwriteError
 from bot.hub.attempts import until_clear
-from bot.hub.bundle import CARD, Bundle, gather, ids_of_bytes
+from bot.hub.bundle import Bundle, gather
 from bot.hub.client import Conflict, Hub, NotFound, TreeFile
+from bot.hub.overwrites import Mode, check_overwrites, settled
 from bot.hub.target import MAIN, Own, Target, account_of, manifest_at, own_commit, own_pull_requests, read_target
 from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, with_trailers
-from bot.hub.withheld import close_notices
-from bot.records import Artifact, Release
+from bot.records import Release
 
-Mode = Literal["pull-request", "commit"]
 OnStep = Callable[[str], None]
 
 
@@ -112,8 +111,9 @@ def publish(
     Args:
         hub: Where to.
         release: What.
-        folder: Exactly what goes into the target, at its paths there. Nothing else in the target is touched. The list
-            of its files is added to it (`release/files.json`).
+        folder: Exactly what goes into the target, at its paths there. The list of its files is added to it
+            (`release/files.json`). What the last release put into the bot's own folders and this one does not have is
+            deleted in the same commit; nothing else in the target is touched.
         mode: A pull request, or a commit to the main branch.
         title: Of either.
         description: Of either, in Markdown.
@@ -256,12 +256,14 @@ class _Inside:
         tree: The files of that commit.
         edited: Files that somebody else changed after the bot's last commit to it.
         complete: What the bot itself put there is one whole release, with the identity that was asked for.
+        brought: The files that the bot's last commit lists as that release's.
     """
 
     head: str
     tree: dict[str, TreeFile]
     edited: frozenset[str]
     complete: bool
+    brought: frozenset[str] = frozenset()
 
 
 def _look_inside(hub: Hub, repo: str, own: Own, identity: str) -> _Inside:
@@ -279,7 +281,7 @@ def _look_inside(hub: Hub, repo: str, own: Own, identity: str) -> _Inside:
         and manifest.identity == identity
         and all(ids.are_of(ours.get(path)) for path, ids in manifest.files.items())
     )
-    return _Inside(head, tree, edited, complete)
+    return _Inside(head, tree, edited, complete, frozenset(manifest.files if manifest else ()))
 
 
 def _pull_request(hub: Hub, repo: str, number: int, inside: _Inside, sent: int) -> Publication:
@@ -335,10 +337,7 @@ class _Run:
 
     def to_the_end(self) -> Publication:
         """Attempts until the Hub holds the release, or there is nothing to do."""
-        done = until_clear(self.hub, self._attempt, self.say)
-        if done.kind != "nothing" and not self.release.withheld:
-            close_notices(self.hub, self.release, done.url, self.say)
-        return done
+        return until_clear(self.hub, self._attempt, self.say)
 
     def _attempt(self) -> Publication:
         target = read_target(self.hub, self.repo) or self._create_target()
@@ -376,10 +375,12 @@ class _Run:
         return _nothing(self.hub, target, plan)
 
     def _new(self, target: Target, own: list[Own]) -> Publication:
-        changed = self.bundle.changed(target.tree)
+        self.bundle = settled(self.bundle, target)
+        changed, deleted = self.bundle.changed(target.tree), self.bundle.deleted
         check_overwrites(self.hub, target, self.bundle, changed, self.mode)
-        self.say(f"sending {len(changed)} files, {self.bundle.size_of(changed)} bytes")
-        landed = self._send(changed, MAIN, target.head, open_pull_request=self.mode == "pull-request")
+        also = f", deleting {len(deleted)} of the last release" if deleted else ""
+        self.say(f"sending {len(changed)} files, {self.bundle.size_of(changed)} bytes{also}")
+        landed = self._send(changed, deleted, MAIN, target.head, open_pull_request=self.mode == "pull-request")
         if self.mode == "commit":
             self._tidy(own, None, landed[0])
             return self._committed(landed[0])
@@ -421,19 +422,34 @@ class _Run:
     def _resume(self, target: Target, own: list[Own], kept: Own) -> Publication:
         """Makes sure that an open pull request holds the whole release, and is the only one."""
         inside = _look_inside(self.hub, self.repo, kept, self.release.identity)
-        if not inside.complete:
-            wrong = [path for path in self.bundle.changed(inside.tree) if path not in inside.edited]
-            if wrong:
-                check_overwrites(self.hub, target, self.bundle, wrong, self.mode)
-                self.say(f"completing #{kept.number}: {', '.join(wrong)}")
-                self._send(wrong, kept.conversation.pull_request.revision, inside.head)
-                inside = _look_inside(self.hub, self.repo, kept, self.release.identity)
+        if not inside.complete and self._complete(target, kept, inside):
+            inside = _look_inside(self.hub, self.repo, kept, self.release.identity)
         self._tidy(own, kept, "")
         self.say(f"#{kept.number} holds release {self.release.short_identity}")
         return _pull_request(self.hub, self.repo, kept.number, inside, self.sent)
 
+    def _complete(self, target: Target, kept: Own, inside: _Inside) -> bool:
+        """Adds what a pull request lacks and deletes what it should not have; whether there was anything to do."""
+        self.bundle = settled(self.bundle, target)
+        wrong = [path for path in self.bundle.changed(inside.tree) if path not in inside.edited]
+        needless = {path for path in inside.brought if path not in self.bundle.files and path not in target.tree}
+        needless = {path for path in {*needless, *self.bundle.deleted} if path in inside.tree}
+        deleted = tuple(sorted(needless - inside.edited))
+        if not wrong and not deleted:
+            return False
+        check_overwrites(self.hub, target, self.bundle, wrong, self.mode)
+        self.say(f"completing #{kept.number}: {', '.join([*wrong, *deleted])}")
+        self._send(wrong, deleted, kept.conversation.pull_request.revision, inside.head)
+        return True
+
     def _send(
-        self, names: list[str], revision: str, parent: str, *, open_pull_request: bool = False
+        self,
+        names: list[str],
+        deleted: tuple[str, ...],
+        revision: str,
+        parent: str,
+        *,
+        open_pull_request: bool = False,
     ) -> tuple[str, int | None]:
         """Makes the one commit, and returns its sha and the number of the pull request that it opened."""
         self.sent = self.bundle.size_of(names)
@@ -445,6 +461,7 @@ class _Run:
             description=with_trailers(self.description, trailers),
             revision=revision,
             parent=parent,
+            deleted=deleted,
             open_pull_request=open_pull_request,
         )
         return landed.sha, landed.number
@@ -473,76 +490,3 @@ class _Run:
 
 def _say_nothing(_: str) -> None:
     """For a caller who does not listen."""
-
-
-# -- what must not change ----------------------------------------------------------------------------------------------
-
-
-def check_overwrites(hub: Hub, target: Target, bundle: Bundle, changed: list[str], mode: Mode) -> None:
-    """Refuses to replace what must stay: frozen files, and files that are not the bot's own, unchanged.
-
-    README.md may be replaced in a pull request, where a person sees it.
-
-    Raises:
-        OverwriteError: With the path, and its old and new sha256.
-    """
-    release, last = bundle.release, target.release
-    if last is not None and last.recipe != release.recipe:
-        raise OverwriteError(
-            f"is the target of the recipe {last.recipe}, and this is {release.recipe}.",
-            where=target.repo,
-            remedy="Give each recipe a target of its own.",
-        )
-    frozen = {artifact.file: artifact for artifact in (last.artifacts if last else ()) if artifact.frozen}
-    frozen |= {artifact.file: artifact for artifact in release.published if artifact.frozen}
-    _check_absent(hub, target, bundle, frozen)
-    for path in changed:
-        if path not in target.tree:
-            continue
-        if path in frozen:
-            _refuse(hub, target, bundle, path, "is frozen: others rely on its bytes.")
-        if path == CARD and mode == "pull-request":
-            continue
-        if not target.owns(path):
-            _refuse(hub, target, bundle, path, _whose(target, path))
-
-
-def _check_absent(hub: Hub, target: Target, bundle: Bundle, frozen: dict[str, Artifact]) -> None:
-    """A frozen file that this release describes and does not bring along has to be there, as described."""
-    for path, artifact in frozen.items():
-        if artifact not in bundle.release.published or path in bundle.files:
-            continue
-        there = target.tree.get(path)
-        found = _sha256_at(hub, target, path) if there else ""
-        if found != artifact.sha256:
-            raise OverwriteError(
-                f"is described as frozen with the sha256 {artifact.sha256}, and the target "
-                + (f"holds {found}." if there else "does not hold it."),
-                where=f"{target.repo}: {path}",
-                remedy="Correct the sha256 in the recipe, or restore the file.",
-            )
-
-
-def _sha256_at(hub: Hub, target: Target, path: str) -> str:
-    """The sha256 of a file at the target's head; a file that lies in git itself is small, and read."""
-    return target.tree[path].sha256 or ids_of_bytes(hub.read_bytes(target.repo, target.head, path)).sha256
-
-
-def _whose(target: Target, path: str) -> str:
-    if path == Release.PATH and target.problem:
-        return f"is a record that this bot cannot read ({target.problem}), so what it published before is not known."
-    if target.manifest is not None and path in target.manifest.files:
-        return "was changed by somebody else since the bot published it."
-    return "was not published by the bot."
-
-
-def _refuse(hub: Hub, target: Target, bundle: Bundle, path: str, why: str) -> None:
-    old = _sha256_at(hub, target, path)
-    remedy = "Give the artifact another file name, or restore the file."
-    if path == CARD:
-        remedy = "Publish by pull request (`open: pull-request`), where a person sees what changes."
-    raise OverwriteError(
-        f"{why} Its sha256 is {old}; the release would make it {bundle.files[path].sha256}. Nothing was published.",
-        where=f"{target.repo}: {path}",
-        remedy=remedy,
-    )

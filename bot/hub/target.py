@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bot.errors import HubError, VerificationError
-from bot.hub.bundle import MANIFEST, Manifest, ids_of_bytes
+from bot.hub.bundle import MANIFEST, Ids, Manifest, ids_of_bytes
 from bot.hub.client import Commit, Conversation, Garbled, Hub, NotFound, Refused, TreeFile
 from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of
 from bot.records import Release
@@ -38,12 +38,29 @@ class Target:
 
     def owns(self, path: str) -> bool:
         """Whether the bot published this file and it is still what the bot published."""
-        if self.manifest is None or self.release is None:
-            return False
         if path == MANIFEST:
-            return True
-        ids = self.manifest.files.get(path)
+            return self.manifest is not None and self.release is not None
+        ids = self.published().get(path)
         return ids is not None and ids.are_of(self.tree.get(path))
+
+    def published(self) -> dict[str, Ids]:
+        """What the bot has published, by path: by the last release, and by earlier ones and left there since."""
+        if self.manifest is None or self.release is None:
+            return {}
+        earlier = {path: kept.ids for path, kept in self.manifest.kept.items() if kept.published}
+        return earlier | dict(self.manifest.files)
+
+    def frozen(self) -> dict[str, str]:
+        """The paths whose bytes nobody may change, with their sha256: of every release that this target has had."""
+        if self.release is None:
+            return {}
+        kept = self.manifest.kept if self.manifest is not None else {}
+        found = {path: each.ids.sha256 for path, each in kept.items() if each.frozen}
+        for artifact in self.release.published:
+            if artifact.frozen:
+                found[artifact.file] = artifact.sha256
+                found |= {weights.path: weights.sha256 for weights in artifact.weights}
+        return found
 
 
 @dataclass(frozen=True)
@@ -151,12 +168,25 @@ def own_pull_requests(hub: Hub, repo: str, also: int | None = None) -> list[Own]
     """
     account = account_of(hub)
     listed = {item.number for item in hub.pull_requests(repo, author=account)}
-    found = [_own(hub, repo, account, number, listed) for number in sorted(listed | ({also} if also else set()))]
+    numbers = sorted(listed | ({also} if also else set()))
+    found = [own_pull_request(hub, repo, number, account=account, listed=number in listed) for number in numbers]
     return [own for own in found if own.identity]
 
 
-def _own(hub: Hub, repo: str, account: str, number: int, listed: set[int]) -> Own:
-    conversation = hub.conversation(repo, number, author=account if number in listed else "")
+def own_pull_request(hub: Hub, repo: str, number: int, *, account: str, listed: bool = True) -> Own:
+    """One pull request of the bot's account.
+
+    Args:
+        hub: Where the target is.
+        repo: The target.
+        number: Of the pull request.
+        account: The bot's.
+        listed: A listing told that the account opened it.
+
+    Raises:
+        HubError: It could not be read.
+    """
+    conversation = hub.conversation(repo, number, author=account if listed else "")
     trailers = trailers_of(conversation.description) if conversation.pull_request.author == account else {}
     if IDENTITY not in trailers and conversation.commits:
         # A person may have edited the description; the commit's message still tells. The commits before the pull

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Literal
 
 from bot.errors import VerificationError
-from bot.hub.bundle import CARD, CARD_AS_RENDERED, COPIES, MANIFEST, README_RECORD, Manifest, named_files
+from bot.hub.bundle import (
+    CARD,
+    CARD_AS_RENDERED,
+    MANIFEST,
+    OWN_FOLDERS,
+    README_RECORD,
+    Kept,
+    Manifest,
+    named_files,
+)
 from bot.hub.client import Garbled, Hub, Progress, TreeFile
 from bot.hub.download import Expected
 from bot.hub.publish import Publication, close_as
@@ -20,8 +29,6 @@ from bot.hub.trailers import IDENTITY, trailers_of
 from bot.records import Release
 
 Status = Literal["ok", "missing", "different", "unexpected", "edited"]
-
-_OWN_FOLDERS = ("release/", "recipe/", f"{COPIES}/")
 
 
 @dataclass(frozen=True)
@@ -228,8 +235,12 @@ class _Check:
         rendered = self._card()
         if rendered is not None and checks.get(CARD, rendered).status == "ok":
             checks[CARD] = rendered
+        manifest = self._manifest() or Manifest(release.identity, {})
+        for path, kept in manifest.kept.items():
+            if path not in checks:
+                checks[path] = self._kept(path, kept)
         for path in self.tree:
-            if path.startswith(_OWN_FOLDERS) and path not in checks:
+            if path.startswith(OWN_FOLDERS) and path not in checks and path not in manifest.others:
                 checks[path] = FileCheck(path, "edited" if path in self.edited else "unexpected", "", self.fetch(path))
         return list(checks.values())
 
@@ -237,12 +248,28 @@ class _Check:
         """The files in `release/files.json`; that list itself has to be of this release."""
         if MANIFEST not in self.tree:
             return [FileCheck(MANIFEST, "missing", "", "")]
-        digest = self.fetch(MANIFEST)
-        manifest = Manifest.from_json((self.cache / MANIFEST).read_bytes())
+        digest, manifest = self.fetch(MANIFEST), self._manifest()
         if manifest is None or manifest.identity != release.identity:
             return [FileCheck(MANIFEST, "edited" if MANIFEST in self.edited else "different", "", digest)]
         listed = [self._compare(path, ids.sha256, ids.bytes) for path, ids in manifest.files.items()]
         return [self._list_itself(release, digest), *listed]
+
+    def _manifest(self) -> Manifest | None:
+        return Manifest.from_json((self.cache / MANIFEST).read_bytes()) if MANIFEST in self.tree else None
+
+    def _kept(self, path: str, kept: Kept) -> FileCheck:
+        """A file that the release left where it was, by what the Hub lists of it: it is not part of the release.
+
+        One that is not frozen may be gone: a person may tidy up.
+        """
+        there = self.tree.get(path)
+        if kept.ids.are_of(there) or (there is None and not kept.frozen):
+            return FileCheck(path, "ok", kept.ids.sha256, kept.ids.sha256)
+        if path in self.edited:
+            return FileCheck(path, "edited", kept.ids.sha256, "")
+        if there is None:
+            return FileCheck(path, "missing", kept.ids.sha256, "")
+        return FileCheck(path, "different", kept.ids.sha256, there.sha256 or self.fetch(path))
 
     def _list_itself(self, release: Release, digest: str) -> FileCheck:
         """The list of files, which has to be the one that the release's own commit brought.

@@ -58,7 +58,7 @@ def verify_bundle(
     payload, signer = _verified(bundle, data, trust_root, identity, issuer)
     plain = read(payload, where=str(bundle))
     signed = {str(each["digest"]["sha256"]) for each in plain["subject"]}
-    for artifact in release.published:
+    for artifact in release.built:
         if artifact.sha256 not in signed:
             raise VerificationError(
                 f"is signed and says nothing about {artifact.file} with the sha256 {artifact.sha256}.",

@@ -35,19 +35,27 @@ def statement(release: Release, recipe_files: Mapping[str, str]) -> bytes:
     """The statement about a release, as canonical JSON.
 
     Args:
-        release: The record.
+        release: The record, which names at least one artifact that was built.
         recipe_files: sha256 of the recipe's own files by name, such as its code `recipe.py`, recipe.yaml left out.
     """
     return canonical_json(
         {
             "_type": STATEMENT_TYPE,
-            "subject": [
-                {"name": artifact.file, "digest": {"sha256": artifact.sha256}} for artifact in release.published
-            ],
+            "subject": [{"name": path, "digest": {"sha256": sha256}} for path, sha256 in _subjects(release).items()],
             "predicateType": PREDICATE_TYPE,
             "predicate": _predicate(release, recipe_files),
         }
     )
+
+
+def _subjects(release: Release) -> dict[str, str]:
+    """The files that were made here, by path. Nobody here saw how a file that was taken over was made."""
+    files: dict[str, str] = {}
+    for artifact in release.built:
+        files[artifact.file] = artifact.sha256
+        files |= {weights.path: weights.sha256 for weights in artifact.weights}
+        files |= {artifact.sidecar.path: artifact.sidecar.sha256} if artifact.sidecar else {}
+    return files
 
 
 def _predicate(release: Release, recipe_files: Mapping[str, str]) -> dict[str, Any]:
@@ -72,7 +80,7 @@ def _predicate(release: Release, recipe_files: Mapping[str, str]) -> dict[str, A
                         "steps": [{"name": step.name, "parameters": step.parameters} for step in artifact.steps],
                         "built_with": artifact.built_with,
                     }
-                    for artifact in release.published
+                    for artifact in release.built
                 ],
             },
             "resolvedDependencies": list(_dependencies(release, recipe_files)),
@@ -138,7 +146,7 @@ def read(data: bytes, *, where: str = "") -> dict[str, Any]:
 def why_not_of(plain: Mapping[str, Any], release: Release) -> str:
     """Why the bot's own statement is not the one about a release; empty if it is."""
     subjects = {each["name"]: each["digest"]["sha256"] for each in plain["subject"]}
-    expected = {artifact.file: artifact.sha256 for artifact in release.published}
+    expected = _subjects(release)
     if subjects != expected:
         other = sorted(set(subjects.items()) ^ set(expected.items()))
         return f"its subjects are not the artifacts of the release: {other[0][0]}"

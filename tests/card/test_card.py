@@ -363,7 +363,7 @@ STRUCTURE = frozenset(
         r"\w+",
         "schema_version sha256 identity status comparison decode from of metric resample color artifact against name "
         "made_from repo_type subject rule withheld op keep samples_digest commit language pipeline_tag library_name "
-        "base_model_relation",
+        "base_model_relation on_change",
     )
 )
 

@@ -45,6 +45,7 @@ def artifact(name: str, file: str, data: bytes, *, frozen: bool = False) -> Arti
         file=file,
         made_from="network",
         frozen=frozen,
+        on_change="replace",
         steps=(StepRecord(name="float16"),),
         bytes=len(data),
         sha256=sha256(data),
