@@ -14,7 +14,9 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 
@@ -101,6 +103,15 @@ class Upstream(Plan):
         if not self.files:
             raise ValueError("files should name at least one file")
         return self
+
+
+class Requires(Plan):
+    """The environment that a torch module is built and exported in."""
+
+    python: str = Field("", description="Which versions of Python: >=3.12, or ==3.11.* for any 3.11.")
+    packages: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_]+$")], ...] = Field(
+        (), description="NAME==VERSION each; requirements.lock beside the recipe has all of them with their hashes."
+    )
 
 
 class Target(Plan):
@@ -222,10 +233,64 @@ class ImagePlan(Plan):
         return self
 
 
-class InputPlan(Plan):
-    """What goes into one input of the graph."""
+class AudioPlan(Plan):
+    """How a sound becomes the waveform that the model reads: one channel, one rate, one length."""
 
-    image: ImagePlan
+    sample_rate: int = Field(ge=1000, le=384_000, description="In Hz; sounds of other rates are resampled.")
+    seconds: Number = Field(gt=0, le=600, description="Longer sounds are cut, shorter ones followed by silence.")
+    minimum_seconds: Number = Field(0.0, ge=0, description="Shorter sounds are passed over.")
+    channels: Literal["mean", "first"] = Field("mean", description="What becomes of several channels.")
+    normalize: Literal["none", "zero-mean-unit-variance"] = Field("none", description="Of the sound as a whole.")
+
+
+class TextPlan(Plan):
+    """How a text becomes the numbers that the model reads."""
+
+    tokenizer: Key = Field(description="Which of upstream.files is the tokenizer.json.")
+    max_length: int = Field(ge=1, le=65_536, description="Tokens: longer texts are cut, shorter ones padded.")
+    give: Literal["ids", "mask", "types"] = Field(
+        "ids", description="The tokens' numbers; 1 for a token and 0 for padding; or the segment of each token."
+    )
+    dtype: Literal["int64", "int32"] = "int64"
+
+
+class TensorPlan(Plan):
+    """Numbers from a seed, for an input that another network's features go into."""
+
+    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1, description="Of one sample.")
+    values: Literal["normal", "uniform", "ones", "mask"] = Field(
+        "normal", description="mask: ones from the beginning up to a length from the seed, then zeros."
+    )
+    scale: Number = Field(1.0, gt=0, description="Standard deviation of normal, and half the range of uniform.")
+    dtype: Literal["float32", "int64", "bool"] = "float32"
+
+
+InputKind = Literal["image", "audio", "text", "tensor"]
+
+
+class InputPlan(Plan):
+    """What goes into one input of the graph: one of these."""
+
+    image: ImagePlan | None = None
+    audio: AudioPlan | None = None
+    text: TextPlan | None = None
+    tensor: TensorPlan | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> InputPlan:
+        if len(self.model_fields_set) != 1 or not (self.image or self.audio or self.text or self.tensor):
+            raise ValueError("should be exactly one of image, audio, text and tensor")
+        return self
+
+    @property
+    def kind(self) -> InputKind:
+        """Which one."""
+        kinds: tuple[InputKind, ...] = ("image", "audio", "text", "tensor")
+        return next(kind for kind in kinds if getattr(self, kind) is not None)
+
+    @model_serializer(mode="wrap")
+    def _only_the_one(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {kind: value for kind, value in serialize(self).items() if value is not None}
 
 
 class SamplesPlan(Plan):
@@ -359,16 +424,23 @@ class MeasurePlan(Plan):
 
 
 class CalibrationPlan(Plan):
-    """The samples that steps look at, such as quantize_static: other ones than those that are judged."""
+    """The samples that quantize_static looks at: of the same data set as the judged ones, and other ones."""
 
-    samples: dict[Key, SamplesPlan] = Field({}, max_length=1)
-    judged: bool = Field(False, description="The steps look at the judged samples themselves; the card says so.")
+    count: int | None = Field(None, ge=1, description="How many samples to take.")
+    portion: tuple[Number, Number] = Field(
+        (0.0, 1.0), description="As of measure.samples, with which it has no part in common."
+    )
+    judged: bool = Field(False, description="The judged samples themselves are looked at; the card says so.")
 
     @model_validator(mode="after")
     def _one_set(self) -> CalibrationPlan:
-        if bool(self.samples) == self.judged:
-            raise ValueError("should have either samples or judged: true")
+        if (self.count is not None) == self.judged:
+            raise ValueError("should have either count and portion, or judged: true")
         return self
+
+    def selection(self, judged: SamplesPlan) -> dict[str, JsonValue]:
+        """What the loader needs to know."""
+        return judged.selection() | {"count": self.count, "portion": list(self.portion)}
 
 
 class GatePlan(Plan):
@@ -388,6 +460,7 @@ class RecipePlan(Plan):
     """A whole recipe.yaml."""
 
     upstream: Upstream
+    requires: Requires | None = Field(None, description="For export_torch: Python and packages, exactly.")
     target: Target
     license: License
     card: Card = Card()
@@ -414,6 +487,20 @@ class RecipePlan(Plan):
         description="Label of the GitHub runner that builds and measures: that of your own machine with a GPU, say.",
     )
 
+    @model_validator(mode="after")
+    def _calibrates_on_others(self) -> RecipePlan:
+        if self.calibration is None or self.calibration.judged:
+            return self
+        (judged,) = self.measure.samples.values()
+        low = max(self.calibration.portion[0], judged.portion[0])
+        high = min(self.calibration.portion[1], judged.portion[1])
+        if low < high:
+            raise ValueError(
+                f"calibration.portion and the portion of measure.samples have {low:g} to {high:g} in common: what is "
+                "judged should not have been calibrated on"
+            )
+        return self
+
     @model_validator(mode="before")
     @classmethod
     def _is_mapping(cls, value: Any) -> Any:
@@ -431,7 +518,8 @@ def json_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     definitions["StepPlan"] = step
     definitions["Upstream"]["properties"]["cooldown"].update(duration)
-    for name in ("ImagePlan", "GatePlan", "AccuracyPlan", "DetectionPlan", "SamplesPlan"):
+    with_numbers = ("ImagePlan", "GatePlan", "AccuracyPlan", "DetectionPlan", "SamplesPlan", "CalibrationPlan")
+    for name in with_numbers:
         _replace_numbers(definitions[name], number)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "recipe.yaml", **schema}
 

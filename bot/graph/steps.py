@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from bot.errors import RecipeError, StepError
 from bot.graph.export.parameters import ExportTorchParameters
+from bot.graph.int8.parameters import QuantizeDynamicParameters, QuantizeStaticParameters
 from bot.graph.parameters import Float16CommonParameters, Float16Parameters, NoParameters, RebuildParameters
 from bot.records import Json
 
@@ -32,6 +33,28 @@ def _silent(done: int, total: int, what: str) -> None:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """What a search is told of one candidate.
+
+    Attributes:
+        passed: It keeps the recipe's limits, and no output died.
+        noise: How far its outputs are from the source's, 0 for none: what candidates are ranked by.
+        reason: Why it did not pass; empty if it did.
+        figures: What the limits are about, by name.
+    """
+
+    passed: bool
+    noise: float
+    reason: str = ""
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+Evaluate = Callable[[Path, float, int], Judgement]
+"""`evaluate(model file, margin, limit)`: judges a candidate on so many calibration samples, 0 for all. The margin is
+the share of each limit's room that it must leave: what just passes here may just fail on other samples."""
+
+
+@dataclass(frozen=True)
 class StepContext:
     """What a step may use besides its model.
 
@@ -41,6 +64,9 @@ class StepContext:
         progress: Told how far the step is.
         files: The upstream files that the recipe names, by its keys, for steps that read more than one model.
         code: The recipe's recipe.py; None if it has none.
+        calibration: As feeds, samples that are not judged, for steps that calibrate or search; None where the recipe
+            has none.
+        evaluate: Judges a candidate, for steps that search; None where there is nothing to judge by.
     """
 
     scratch: Path
@@ -48,6 +74,8 @@ class StepContext:
     progress: Progress = _silent
     files: Mapping[str, Path] = field(default_factory=dict)
     code: Path | None = None
+    calibration: Mapping[str, Path] | None = None
+    evaluate: Evaluate | None = None
 
 
 StepFunction = Callable[[Path, Path, Any, StepContext], dict[str, Json]]
@@ -63,6 +91,7 @@ class StepSpec:
         parameters: What it takes.
         description: One line.
         packages: Those, besides the bot, whose version can change its output.
+        calibrates: It looks at the calibration samples, and may search by what they show.
     """
 
     name: str
@@ -70,6 +99,7 @@ class StepSpec:
     parameters: type[BaseModel]
     description: str
     packages: tuple[str, ...] = ("onnx", "numpy", "protobuf")
+    calibrates: bool = False
 
     def load(self) -> StepFunction:
         """The function itself; imports its module."""
@@ -120,6 +150,21 @@ _STEPS = (
         ExportTorchParameters,
         "Exports a torch module, built from upstream's weights, and holds the graph against it.",
         ("onnx", "onnxruntime", "numpy", "torch", "transformers", "safetensors", "timm", "linmult"),
+    ),
+    StepSpec(
+        "quantize_static",
+        "bot.graph.quantize_static:quantize_static",
+        QuantizeStaticParameters,
+        "Eight-bit weights and activations, calibrated on samples, with float where eight bits do harm.",
+        ("onnx", "numpy", "protobuf", "onnxruntime"),
+        calibrates=True,
+    ),
+    StepSpec(
+        "quantize_dynamic",
+        "bot.graph.quantize_dynamic:quantize_dynamic",
+        QuantizeDynamicParameters,
+        "Eight-bit weights; activations are quantised anew at every run.",
+        ("onnx", "numpy", "protobuf", "onnxruntime"),
     ),
 )
 

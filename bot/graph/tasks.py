@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from bot.errors import BotError, StepError
-from bot.graph.steps import Progress, StepContext, load_step, validate
+from bot.graph.steps import Evaluate, Progress, StepContext, load_step, validate
 from bot.records import Json
 
 
-def step(arguments: dict[str, Any], progress: Progress) -> Json:
+def step(arguments: dict[str, Any], progress: Progress, evaluate: Evaluate | None = None) -> Json:
     """Runs one step.
 
     Args:
         arguments: `step` (its name), `source` and `output` (model files), `parameters`, `scratch` (a folder), `feeds`
-            (.npy file per graph input) or None, `code` (the recipe's recipe.py) or None.
+            (.npy file per graph input) or None, `code` (the recipe's recipe.py) or None, `files` (upstream files by the
+            recipe's keys) or None, `calibration` (.npy file per graph input) or None.
         progress: Told how far it is.
+        evaluate: Judges a candidate, for steps that search.
 
     Returns:
         `report`, and `built_with`: versions of the packages that took part.
@@ -35,7 +37,10 @@ def step(arguments: dict[str, Any], progress: Progress) -> Json:
         raise StepError(f"{error}.", where=loaded.name) from error
     parameters = loaded.parameters.model_validate(arguments.get("parameters") or {})
     feeds = {name: Path(path) for name, path in (arguments.get("feeds") or {}).items()}
-    context = StepContext(Path(arguments["scratch"]), feeds or None, progress)
+    files = {name: Path(path) for name, path in (arguments.get("files") or {}).items()}
+    calibration = {name: Path(path) for name, path in (arguments.get("calibration") or {}).items()}
+    scratch = Path(arguments["scratch"])
+    context = StepContext(scratch, feeds or None, progress, files, code, calibration or None, evaluate)
     source, output = Path(arguments["source"]), Path(arguments["output"])
     try:
         report = loaded.function(source, output, parameters, context)
@@ -45,7 +50,7 @@ def step(arguments: dict[str, Any], progress: Progress) -> Json:
         raise StepError(f"failed: {type(error).__name__}: {error}", where=f"{loaded.name} on {source.name}") from error
     if not output.is_file():
         raise StepError("returned without writing its output.", where=loaded.name)
-    return {"report": report, "built_with": _versions(loaded.packages)}
+    return {"report": report, "built_with": installed_versions(loaded.packages)}
 
 
 def inspect(arguments: dict[str, Any], progress: Progress) -> Json:
@@ -61,6 +66,21 @@ def inspect(arguments: dict[str, Any], progress: Progress) -> Json:
     from bot.graph.inspection import inspect_model
 
     return inspect_model(Path(arguments["model"])).to_plain()
+
+
+def external_files(arguments: dict[str, Any], progress: Progress) -> Json:
+    """Names the files beside a model that hold its weights; they need not be there.
+
+    Args:
+        arguments: `model` (the file).
+        progress: Not told anything: it takes a moment.
+
+    Returns:
+        `files`: paths relative to the model's folder.
+    """
+    from bot.graph.model_file import external_locations
+
+    return {"files": list(external_locations(Path(arguments["model"])))}
 
 
 def ranges(arguments: dict[str, Any], progress: Progress) -> Json:
@@ -115,7 +135,7 @@ def check(arguments: dict[str, Any], progress: Progress) -> Json:
     return {"ok": True, "reason": ""}
 
 
-def _versions(packages: Sequence[str]) -> dict[str, Json]:
+def installed_versions(packages: Sequence[str]) -> dict[str, Json]:
     """Installed versions; a package that is not here took no part."""
     found: dict[str, Json] = {}
     for package in packages:
