@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,10 @@ from bot.cli import options
 def publish(
     name: options.Name,
     recipes: options.Recipes = options.DEFAULT_RECIPES,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", help="Publish what bot build --out has left in this folder, and open no model."),
+    ] = None,
     hub: options.HubOption = None,
     hub_dir: options.HubDir = None,
     token_file: options.TokenFile = None,
@@ -27,10 +32,15 @@ def publish(
 
     What failed its gate is withheld and named (exit code 5); the rest goes out as one pull request or one commit, as
     the recipe says. Run it again: finished work is not repeated, and a release that is there already is left alone.
+
+    With --from, the record that another run left is held against the recipe and against upstream, and nothing of it is
+    believed that can be known otherwise (exit code 8).
     """
+    from bot.cli import actions
     from bot.cli.report import print_outcome
     from bot.cli.session import open_context
     from bot.pipeline import publish as run
+    from bot.pipeline import publish_handover
     from bot.recipe import find_recipe
 
     recipe = find_recipe(name, recipes)
@@ -41,7 +51,13 @@ def publish(
         work=work,
         require=require,
         require_isolation=require_isolation,
+        target=recipe.plan.target.repo,
+        opens_models=source is None,
     ) as context:
-        outcome = run(context, recipe, dry_run=dry_run, reopen=reopen, retry=retry)
+        if source is not None:
+            outcome = publish_handover(context, recipe, source, dry_run=dry_run, reopen=reopen, retry=retry)
+        else:
+            outcome = run(context, recipe, dry_run=dry_run, reopen=reopen, retry=retry)
     print_outcome(recipe, outcome, as_json=as_json)
+    actions.report(recipe, outcome)
     outcome.require_complete()
