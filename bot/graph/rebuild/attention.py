@@ -18,9 +18,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bot.graph.rebuild.behaviour import Rotation
 from bot.graph.rebuild.builder import CONTRIB, Builder
-from bot.graph.rebuild.network import Block, Network, Projection
+from bot.graph.rebuild.network import Block, Network
 from bot.graph.rebuild.projections import Projections
+from bot.graph.rebuild.reading import Projection
 from bot.graph.rebuild.rounding import Normed
 from bot.graph.rebuild.weights import PackedPayload
 from bot.graph.tensors import FLOAT, FLOAT16
@@ -77,15 +79,16 @@ class AttentionWriter:
     def _separate(self, block: Block, name: str, asking: Normed, normed: Normed, every: bool) -> list[str]:
         query = self.projections.biased(block.query, f"{name}/query", asking)
         key = self.projections.biased(block.key, f"{name}/key", normed)
-        cos, sin = self._tables(block)
-        key = self._rotate(block, f"{name}/key_rotary", key, (cos, sin))
-        if every:
-            query = self._rotate(block, f"{name}/query_rotary", query, (cos, sin))
+        rotation = block.attention.rotation
+        if rotation is not None:
+            tables = self._tables(rotation)
+            key = self._rotate(block, f"{name}/key_rotary", key, tables)
+            if every:
+                query = self._rotate(block, f"{name}/query_rotary", query, tables)
         return [query, key, self.projections.product(block.value, f"{name}/value", normed)]
 
-    def _tables(self, block: Block) -> tuple[NDArray[Any], NDArray[Any]]:
+    def _tables(self, rotation: Rotation) -> tuple[NDArray[Any], NDArray[Any]]:
         """Cosines and sines, tokens x half a head; tokens without a position are turned by nothing."""
-        rotation = block.attention.rotation
         still = len(self.network.prefix), rotation.cos.shape[1]
         cos = np.concatenate([np.ones(still), rotation.cos]).astype(self.projections.dtype)
         sin = np.concatenate([np.zeros(still), rotation.sin]).astype(self.projections.dtype)
@@ -123,9 +126,11 @@ class AttentionWriter:
         turned = [projections.bias(part, normed) for part in parts[:-1]]
         bias = np.concatenate([*turned, np.zeros(self.network.width)])[order]
         packed = projections.add(packed, name, bias)
-        cos, sin = (np.tile(table, (1, len(turned))) for table in self._tables(block))
-        turns: dict[str, Any] = {"interleaved": 1, "rotary_embedding_dim": len(turned) * head}
-        packed = self._rotate(block, f"{name}_rotary", packed, (cos, sin), len(parts), **turns)
+        rotation = block.attention.rotation
+        if rotation is not None:
+            cos, sin = (np.tile(table, (1, len(turned))) for table in self._tables(rotation))
+            turns: dict[str, Any] = {"interleaved": 1, "rotary_embedding_dim": len(turned) * head}
+            packed = self._rotate(block, f"{name}_rotary", packed, (cos, sin), len(parts), **turns)
         shape = np.array([-1, self.network.tokens, heads, len(parts), head], np.int64)
         packed = self.builder.node("Reshape", [packed, self.builder.array(f"{name}/heads", shape)], f"{name}_heads")
         if self.form == "packed":

@@ -133,6 +133,8 @@ class Folded:
         values: By name.
         where: The file's name, for messages.
         version: Of ONNX's own operator set.
+        scope: What the names in the main graph stand for; several may stand for one value.
+        architecture: What it should be, for messages.
     """
 
     inputs: list[Value]
@@ -141,6 +143,8 @@ class Folded:
     values: dict[str, Value]
     where: str
     version: int
+    scope: dict[str, Value]
+    architecture: str
 
 
 def batch_is_free(model: Model) -> bool:
@@ -151,23 +155,27 @@ def batch_is_free(model: Model) -> bool:
     return any(len(dims) > 0 and not dims[0].HasField("dim_value") for dims in axes)
 
 
-def fold(model: Model, batch: int) -> Folded:
+def fold(model: Model, batch: int, length: int | None = None, architecture: str = "DINOv3") -> Folded:
     """Folds a model at one batch size.
 
     Args:
         model: Its model-local functions are inlined; it stays as it is.
-        batch: What the free first axis of an input becomes. Other free axes have no size in the result.
+        batch: What the free first axis of an input becomes.
+        length: What its other free axes become; None for no size.
+        architecture: What the model should be, for messages.
 
     Raises:
         StepError: It has a Loop, a Scan, or an If whose branch depends on the input.
     """
-    return _Folder(model, batch).run()
+    return _Folder(model, batch, length, architecture).run()
 
 
 class _Folder:
-    def __init__(self, model: Model, batch: int) -> None:
+    def __init__(self, model: Model, batch: int, length: int | None, architecture: str) -> None:
         self.model = model
         self.batch = batch
+        self.length = length
+        self.architecture = architecture
         self.where = model.path.name
         self.opsets = opsets_of(model.proto)
         self.operations: list[Operation] = []
@@ -186,14 +194,14 @@ class _Folder:
         self._nodes(graph, scope, "")
         outputs = {declared.name: self._find(scope, declared.name) for declared in graph.output}
         version = self.opsets.get("ai.onnx", 0)
-        return Folded(inputs, outputs, self.operations, self.values, self.where, version)
+        return Folded(inputs, outputs, self.operations, self.values, self.where, version, scope, self.architecture)
 
     def _input(self, declared: Any) -> Value:
         kind = declared.type.tensor_type
         sizes: list[int | None] = []
         for place, axis in enumerate(kind.shape.dim):
             known = axis.HasField("dim_value")
-            sizes.append(axis.dim_value if known else self.batch if place == 0 else None)
+            sizes.append(axis.dim_value if known else self.batch if place == 0 else self.length)
         shape = None if None in sizes or not kind.HasField("shape") else tuple(size or 0 for size in sizes)
         return self._add(Value(declared.name, shape, kind.elem_type))
 
@@ -231,7 +239,9 @@ class _Folder:
     def _branch(self, node: NodeProto, scope: dict[str, Value], prefix: str) -> None:
         condition = self._find(scope, node.input[0])
         if not condition.constant:
-            raise StepError("has an If whose branch depends on its input, which no DINOv3 does.", where=self.where)
+            raise StepError(
+                f"has an If whose branch depends on its input, which no {self.architecture} does.", where=self.where
+            )
         wanted = "then_branch" if bool(condition.read().reshape(-1)[0]) else "else_branch"
         inner = next(attribute.g for attribute in node.attribute if attribute.name == wanted)
         below = dict(scope)
@@ -260,7 +270,7 @@ class _Folder:
 
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute if each.type != 5}
         if any(each.HasField("g") or each.graphs for each in node.attribute):
-            raise StepError(f"has a {op}, which no DINOv3 needs.", where=self.where)
+            raise StepError(f"has a {op}, which no {self.architecture} needs.", where=self.where)
         inputs = [self._find(scope, name) if name else None for name in node.input]
         if schema_of(node, self.opsets) is None:
             self._foreign(op, node, attributes, scope, prefix)

@@ -16,7 +16,7 @@ from bot.graph.rebuild.patterns import Norm, norm_ending_at
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-TOKENS, CLASS = "tokens", "class"
+TOKENS, CLASS, STREAM = "tokens", "class", "stream"
 
 _ONLY_TYPES_CHANGED = frozenset(
     {"Cast", "CastLike", "Constant", "ConstantOfShape", "Equal", "Flatten", "Identity", "Reshape", "Shape", "Size"}
@@ -31,7 +31,8 @@ class Head:
 
     Attributes:
         norm: The final norm.
-        ends: Values where the head begins: the normed tokens, or the normed class token.
+        ends: Values where the head begins, and what they are: the normed tokens, the normed class token, or, where that
+            is allowed, the residual stream in front of a block or after the last.
         class_only: Nothing but the class token is read.
     """
 
@@ -40,8 +41,13 @@ class Head:
     class_only: bool
 
 
-def read_head(folded: Folded, network: Network) -> Head:
+def read_head(folded: Folded, network: Network, streams: bool = False) -> Head:
     """Finds where the head begins.
+
+    Args:
+        folded: The graph.
+        network: What was read out of it.
+        streams: The head may read the residual stream between blocks, as heads for dense prediction do.
 
     Raises:
         StepError: There is no final norm, or more than one, or the outputs read something inside the network.
@@ -52,7 +58,12 @@ def read_head(folded: Folded, network: Network) -> Head:
     seen = set(waiting)
     while waiting:
         value = waiting.pop()
-        if value in network.stream or value.producer is None:
+        if streams and value in network.stream:
+            ends[value] = STREAM
+            continue
+        if streams and (value is network.picture or value in folded.inputs):
+            continue
+        if value in network.inside or value.producer is None:
             raise _refusal(folded, f"{value.name!r} read by the outputs past the final LayerNorm")
         found = _begins(value, network)
         if found is not None:
@@ -71,7 +82,7 @@ def read_head(folded: Folded, network: Network) -> Head:
 
 def _refusal(folded: Folded, found: str) -> StepError:
     text = f"head: expected one LayerNorm over the last block's residual stream, and outputs from it; found {found}."
-    return StepError(f"is not a DINOv3 that this step can rebuild. {text}", where=folded.where)
+    return StepError(f"is not a {folded.architecture} that this step can rebuild. {text}", where=folded.where)
 
 
 def _begins(value: Value, network: Network) -> tuple[str, Norm] | None:

@@ -1,40 +1,45 @@
-"""Reads a DINOv3 out of a folded graph: its patch embedding, tokens, blocks and final norm, all found by structure."""
+"""Reads a vision transformer out of a folded graph: its patch embedding, tokens and blocks, all found by structure."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bot.errors import StepError
-from bot.graph.rebuild import behaviour
 from bot.graph.rebuild.behaviour import Attention
 from bot.graph.rebuild.folding import Folded, Operation, Value, evaluate
-from bot.graph.rebuild.patterns import Linear, Norm, linear_ending_at, norm_ending_at, region_before
+from bot.graph.rebuild.patterns import Norm, norm_ending_at, region_before
+from bot.graph.rebuild.reading import Known, PartReader, Projection, refusal, residual_addition, whole
 from bot.graph.tensors import FLOAT
 
-Known = dict[Hashable, tuple[Attention, tuple[int, int, int]] | None]
-"""What parts of earlier blocks were found to be: blocks that are written alike are looked into once."""
+_TOKEN_OPERATORS = frozenset(
+    {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
+    | {"Unsqueeze"}
+)
+"""What may stand between the patches and the first norm: what moves numbers, and additions."""
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Some columns of a projection: all, or those of query, key or value in a packed one."""
+class Architecture:
+    """What tells one vision transformer from another.
 
-    linear: Linear
-    columns: slice
+    Attributes:
+        name: For messages.
+        rotary: The patches have rotary positions; without, positions are added to the tokens.
+        activations: The kinds of GELU that it has.
+        whole_model: The picture is an input of the model; without, it may be computed from one.
+    """
 
-    @property
-    def factor(self) -> NDArray[np.float64]:
-        """Shape (columns,)."""
-        return self.linear.factor[self.columns]
+    name: str
+    rotary: bool
+    activations: tuple[str, ...]
+    whole_model: bool
 
-    @property
-    def bias(self) -> NDArray[np.float64]:
-        """Shape (columns,)."""
-        return self.linear.bias[self.columns]
+
+DINOV3 = Architecture("DINOv3", rotary=True, activations=("erf",), whole_model=True)
+DINOV2 = Architecture("DINOv2", rotary=False, activations=("erf", "tanh"), whole_model=False)
 
 
 @dataclass(frozen=True)
@@ -49,172 +54,170 @@ class Block:
     output: Projection
     second_norm: Norm
     up: Projection
+    activation: str
     down: Projection
 
 
 @dataclass(frozen=True)
 class Network:
-    """A DINOv3.
+    """A vision transformer.
 
     Attributes:
-        picture: The input.
+        picture: What the patch embedding reads.
         convolution: The patch embedding.
-        prefix: The class token and the registers: prefix tokens x width.
+        table: What is added to the patches and the empty rows in front of them, without the convolution's bias: class
+            token, registers and, where they are added, positions. Tokens x width.
         patches: Number of patches.
         width: Of the residual stream.
         blocks: In order.
-        last: The residual stream after the last block.
-        stream: All values of the residual stream.
+        stream: The residual stream in front of the first block and after each.
+        inside: All values of the residual stream.
     """
 
     picture: Value
     convolution: Operation
-    prefix: NDArray[np.float32]
+    table: NDArray[np.float32]
     patches: int
     width: int
     blocks: list[Block]
-    last: Value
-    stream: frozenset[Value]
+    stream: list[Value]
+    inside: frozenset[Value]
+
+    @property
+    def last(self) -> Value:
+        """The residual stream after the last block."""
+        return self.stream[-1]
 
     @property
     def tokens(self) -> int:
         """Class token, registers and patches."""
-        return len(self.prefix) + self.patches
+        return len(self.table)
+
+    @property
+    def prefix(self) -> NDArray[np.float32]:
+        """The rows of the table in front of the patches."""
+        return self.table[: self.tokens - self.patches]
 
 
-def read_network(folded: Folded) -> Network:
+def read_network(folded: Folded, architecture: Architecture) -> Network:
     """Reads the network.
 
     Raises:
-        StepError: Something is not as in a DINOv3; the error names the block and what was expected.
+        StepError: Something is not as in that architecture; the error names the block and what was expected.
     """
-    convolution = _patch_embedding(folded)
+    convolution = _patch_embedding(folded, architecture)
     patches = convolution.output.sizes[2] * convolution.output.sizes[3]
     width = convolution.output.sizes[1]
-    tokens = _tokens(convolution, width, patches, folded)
-    prefix = _prefix(tokens, patches, folded)
+    value = _first_tokens(convolution, width, patches, folded)
+    table = _table(convolution, value, patches, folded)
+    if architecture.rotary and table[len(table) - patches :].any():
+        raise refusal(folded, "tokens", "patches to which nothing is added", "a table of positions")
     blocks: list[Block] = []
     known: Known = {}
-    stream, value = [tokens.output], tokens.output
-    while (addition := _residual_addition(value, folded, _block(len(blocks)))) is not None:
-        reader = _BlockReader(folded, _block(len(blocks)), patches, known)
-        middle, end, block = reader.read(value, addition)
+    stream, inside = [value], [value]
+    while (addition := residual_addition(value, folded, _block(len(blocks)))) is not None:
+        reader = _BlockReader(folded, _block(len(blocks)), architecture, patches, known)
+        middle, value, block = reader.read(value, addition)
         blocks.append(block)
-        stream += [middle, end]
-        value = end
+        stream.append(value)
+        inside += [middle, value]
     if not blocks:
-        raise _refusal(folded, "block 0", "a LayerNorm, attention, and an addition to the residual stream")
+        raise refusal(folded, "block 0", "a LayerNorm, attention, and an addition to the residual stream")
     picture = convolution.operands[0]
-    return Network(picture, convolution, prefix, patches, width, blocks, value, frozenset(stream))
+    return Network(picture, convolution, table, patches, width, blocks, stream, frozenset(inside))
 
 
 def _block(number: int) -> str:
     return f"block {number}"
 
 
-def _refusal(folded: Folded, place: str, expected: str, found: str = "") -> StepError:
-    text = f"{place}: expected {expected}{f', found {found}' if found else ''}."
-    return StepError(f"is not a DINOv3 that this step can rebuild. {text}", where=folded.where)
-
-
-def _patch_embedding(folded: Folded) -> Operation:
-    expected = "one Conv that reads the picture, a float32 input, with its kernel as its stride and no padding"
+def _patch_embedding(folded: Folded, architecture: Architecture) -> Operation:
+    reads = "the picture, a float32 input," if architecture.whole_model else "a float32 picture"
+    expected = f"one Conv that reads {reads} with its kernel as its stride and no padding"
     found = [each for each in folded.operations if each.op == "Conv"]
+    if not architecture.whole_model:
+        found = [each for each in found if _is_patch_embedding(each)]
     if len(found) != 1:
-        raise _refusal(folded, "patch embedding", expected, f"{len(found)} of them")
+        raise refusal(folded, "patch embedding", expected, f"{len(found)} of them")
     (convolution,) = found
+    from_input = convolution.operands[0] in folded.inputs or not architecture.whole_model
+    if not from_input or not _is_patch_embedding(convolution):
+        raise refusal(folded, "patch embedding", expected)
+    if convolution.output.shape is None:
+        raise refusal(folded, "patch embedding", "a picture of fixed height and width")
+    return convolution
+
+
+def _is_patch_embedding(convolution: Operation) -> bool:
     attributes, weight = convolution.attributes, convolution.operands[1]
-    plain = (
-        convolution.operands[0] in folded.inputs
-        and convolution.operands[0].elem == FLOAT
+    return (
+        convolution.operands[0].elem == FLOAT
         and all(value.constant for value in convolution.operands[1:])
         and len(weight.sizes) == 4
+        and max(weight.sizes[2:]) > 1
         and list(attributes.get("strides", [1, 1])) == list(weight.sizes[2:])
         and not any(attributes.get("pads", []))
         and attributes.get("group", 1) == 1
         and all(size == 1 for size in attributes.get("dilations", []))
         and attributes.get("auto_pad", b"NOTSET") in (b"NOTSET", b"VALID")
     )
-    if not plain:
-        raise _refusal(folded, "patch embedding", expected)
-    if convolution.output.shape is None:
-        raise _refusal(folded, "patch embedding", "a picture of fixed height and width")
-    return convolution
 
 
-def _tokens(convolution: Operation, width: int, patches: int, folded: Folded) -> Operation:
-    """The Concat that puts class token and registers in front of the patches."""
-    value, path = convolution.output, []
-    while len(value.readers) == 1 and value.readers[0].op in ("Reshape", "Flatten", "Transpose", "Squeeze"):
-        path.append(value.readers[0])
-        value = value.readers[0].output
+def _first_tokens(convolution: Operation, width: int, patches: int, folded: Folded) -> Value:
+    """Where the residual stream begins: the tokens that the first LayerNorm reads."""
     batch = convolution.output.sizes[0]
-    expected = "patches as tokens in reading order (batch x patches x width)"
-    if value.shape != (batch, patches, width):
-        raise _refusal(folded, "patch embedding", expected, f"the shape {value.shape}")
-    numbers = np.arange(batch * width * patches, dtype=np.float32).reshape(convolution.output.sizes)
-    (moved,) = evaluate(path, {convolution.output: numbers}, [value]) if path else (numbers,)
-    if not np.array_equal(moved, numbers.reshape(batch, width, patches).transpose(0, 2, 1)):
-        raise _refusal(folded, "patch embedding", expected, "another order")
-    reader = value.readers[0] if len(value.readers) == 1 else None
-    while reader is not None and reader.op == "Concat" and len(reader.output.readers) == 1:
-        outer = reader.output.readers[0]
-        if outer.op != "Concat":
-            break
-        reader = outer
-    if reader is None or reader.op != "Concat":
-        raise _refusal(folded, "tokens", "a Concat of the class token, registers and patches")
-    return reader
+    expected = "class token, registers and patches as tokens, in front of a LayerNorm"
+    for value in _after(convolution.output, folded):
+        norm = norm_ending_at(value) if len(value.sizes) == 3 and value.width == width else None
+        if norm is None or norm.input.shape != value.shape or norm.input.constant:
+            continue
+        tokens = norm.input
+        if tokens.sizes[0] != batch or tokens.sizes[1] <= patches:
+            raise refusal(folded, "tokens", expected, f"the shape {tokens.shape} for {patches} patches")
+        return tokens
+    raise refusal(folded, "tokens", expected, "no LayerNorm")
 
 
-def _prefix(tokens: Operation, patches: int, folded: Folded) -> NDArray[np.float32]:
-    parts = _flat_parts(tokens)
-    constant = [value for value in parts[:-1] if value.constant]
-    if tokens.attributes.get("axis") not in (1, -2) or len(constant) != len(parts) - 1 or not constant:
-        raise _refusal(folded, "tokens", "the class token and registers, constant, in front of the patches")
-    if any(len(value.sizes) != 3 for value in parts) or parts[-1].sizes[1] != patches:
-        raise _refusal(folded, "tokens", "tokens of the shape batch x count x width")
-    array = np.concatenate([value.read() for value in constant], axis=1)
-    if (array != array[:1]).any():
-        raise _refusal(folded, "tokens", "the same class token and registers for every picture")
-    prefix: NDArray[np.float32] = array[0].astype(np.float32)
-    return prefix
+def _after(value: Value, folded: Folded) -> Iterator[Value]:
+    """What is computed from a value, in the order of the graph."""
+    reached = {value}
+    for operation in folded.operations:
+        if any(operand in reached for operand in operation.operands):
+            reached.update(operation.outputs)
+            yield from operation.outputs
 
 
-def _flat_parts(concat: Operation) -> list[Value]:
-    parts: list[Value] = []
-    for value in concat.operands:
-        inner = value.producer
-        if inner is not None and inner.op == "Concat" and not value.constant:
-            parts += _flat_parts(inner)
-        else:
-            parts.append(value)
-    return parts
-
-
-def _residual_addition(value: Value, folded: Folded, place: str) -> Operation | None:
-    """The addition of something computed to the residual stream."""
-    found = [
-        reader
-        for reader in value.readers
-        if reader.op == "Add" and not any(operand.constant for operand in reader.operands)
-    ]
-    if len(found) > 1:
-        raise _refusal(folded, place, "one addition to the residual stream", str(len(found)))
-    return found[0] if found else None
+def _table(convolution: Operation, tokens: Value, patches: int, folded: Folded) -> NDArray[np.float32]:
+    """What the tokens are where the patches are zero; they have to be the patches, in reading order, added to it."""
+    patch = convolution.output
+    region = region_before(tokens, folded, lambda value: value if value is patch else None)
+    strange = sorted({each.op for each in region.operations} - _TOKEN_OPERATORS)
+    expected = "a class token, registers and positions, all constant, and the patches, put together"
+    if region.foreign is not None or strange or patch not in region.ends:
+        found = ", ".join(strange) or "another input"
+        raise refusal(folded, "tokens", expected, found)
+    (table,) = evaluate(region.operations, {patch: np.zeros(patch.sizes, np.float32)}, [tokens])
+    if (table != table[:1]).any():
+        raise refusal(folded, "tokens", "the same class token and registers for every picture")
+    batch, width = patch.sizes[:2]
+    numbers = np.random.default_rng(0).integers(1, 1 << 20, patch.sizes).astype(np.float32)
+    (placed,) = evaluate(region.operations, {patch: numbers}, [tokens])
+    rows = numbers.reshape(batch, width, patches).transpose(0, 2, 1)
+    first = table.shape[1] - patches
+    if not np.array_equal(placed, table + np.pad(rows, ((0, 0), (first, 0), (0, 0)))):
+        raise refusal(folded, "patch embedding", "patches as the last tokens, in reading order", "another order")
+    found_table: NDArray[np.float32] = table[0].astype(np.float32)
+    return found_table
 
 
 class _BlockReader:
     """Reads one block."""
 
-    def __init__(self, folded: Folded, place: str, patches: int, known: Known) -> None:
+    def __init__(self, folded: Folded, place: str, architecture: Architecture, patches: int, known: Known) -> None:
         self.folded = folded
         self.place = place
-        self.patches = patches
-        self.known = known
-
-    def refusal(self, expected: str, found: str = "") -> StepError:
-        return _refusal(self.folded, self.place, expected, found)
+        self.patches = patches if architecture.rotary else None
+        self.parts = PartReader(folded, place, known, architecture.activations)
 
     def read(self, value: Value, addition: Operation) -> tuple[Value, Value, Block]:
         """Reads the block that begins at a value of the residual stream.
@@ -222,75 +225,23 @@ class _BlockReader:
         Returns:
             The stream after its attention, the stream after the block, and the block.
         """
-        output = self._projection_back(value, addition, "attention's output projection")
-        projections, core = self._attention(output.input, value.sizes)
-        normed = projections[0].linear.input
-        first = self._norm(normed, value, "the LayerNorm in front of attention")
+        output = self.parts.projection_back(value, addition, "attention's output projection")
+        where = "with rotary positions on the patches alone" if self.patches else "over all tokens"
+        projections, core = self.parts.attention(output.input, value.sizes, f"softmax attention {where}", self.patches)
+        first = self._norm(projections[0].linear.input, value, "the LayerNorm in front of attention")
         middle = addition.output
-        second_addition = _residual_addition(middle, self.folded, self.place)
+        second_addition = residual_addition(middle, self.folded, self.place)
         if second_addition is None:
-            raise self.refusal("a feed-forward layer that is added to the residual stream")
-        down = self._projection_back(middle, second_addition, "the feed-forward layer's second projection")
-        up = self._feed_forward(down.input)
-        second = self._norm(up.input, middle, "the LayerNorm in front of the feed-forward layer")
-        block = Block(first, *projections, core, _whole(output), second, _whole(up), _whole(down))
+            raise self.parts.refusal("a feed-forward layer that is added to the residual stream")
+        down = self.parts.projection_back(middle, second_addition, "the feed-forward layer's second projection")
+        up = self.parts.feed_forward(down.input)
+        second = self._norm(up.projection.linear.input, middle, "the LayerNorm in front of the feed-forward layer")
+        block = Block(first, *projections, core, whole(output), second, up.projection, up.kind, whole(down))
         return middle, second_addition.output, block
-
-    def _projection_back(self, value: Value, addition: Operation, what: str) -> Linear:
-        branch = next((each for each in addition.operands if each is not value), value)
-        linear = linear_ending_at(branch)
-        if linear is None or linear.shape[1] != value.width or linear.base.output.elements != value.elements:
-            made = branch.producer.op if branch.producer is not None else "an input"
-            raise self.refusal(f"{what}, a MatMul or Gemm with constant weights", made)
-        return linear
 
     def _norm(self, normed: Value, value: Value, what: str) -> Norm:
         norm = norm_ending_at(normed)
         if norm is None or norm.input is not value:
             made = normed.producer.op if normed.producer is not None else "an input"
-            raise self.refusal(f"{what}, over the residual stream", made)
+            raise self.parts.refusal(f"{what}, over the residual stream", made)
         return norm
-
-    def _attention(
-        self, end: Value, shape: tuple[int, ...]
-    ) -> tuple[tuple[Projection, Projection, Projection], Attention]:
-        region = region_before(end, self.folded, lambda value: linear_ending_at(value, whole_vectors=True))
-        ends: list[tuple[Value, Linear]] = list(region.ends.items())
-        width = end.width
-        parts: list[tuple[Value, Projection]] = []
-        for value, linear in ends:
-            count = linear.shape[1] // width if linear.shape[1] % width == 0 else 0
-            parts += [(value, Projection(linear, slice(n * width, (n + 1) * width))) for n in range(count)]
-        if region.foreign is not None or len(parts) != 3:
-            raise self.refusal("attention over projections of query, key and value", f"{len(parts)} projections")
-        if len({linear.input for _, linear in ends}) != 1:
-            raise self.refusal("query, key and value from one LayerNorm")
-        feeds = [(value, projection.columns) for value, projection in parts]
-        same = behaviour.signature(region.operations, feeds, end)
-        if same not in self.known:
-            self.known[same] = behaviour.read_attention(region.operations, feeds, end, shape, self.patches)
-        found = self.known[same]
-        if found is None:
-            ops = ", ".join(sorted({operation.op for operation in region.operations}))
-            raise self.refusal(
-                "softmax attention with rotary positions on the patches alone", f"another computation, of {ops}"
-            )
-        attention, order = found
-        query, key, values = (parts[place][1] for place in order)
-        return (query, key, values), attention
-
-    def _feed_forward(self, end: Value) -> Linear:
-        region = region_before(end, self.folded, lambda value: linear_ending_at(value, whole_vectors=True))
-        expected = "a feed-forward layer of two projections with GELU (by the error function) between them"
-        if region.foreign is not None or len(region.ends) != 1:
-            raise self.refusal(expected, f"{len(region.ends)} projections before it")
-        ((value, linear),) = region.ends.items()
-        if not behaviour.is_gelu(region.operations, value, end):
-            ops = ", ".join(sorted({operation.op for operation in region.operations}))
-            raise self.refusal(expected, f"another activation, of {ops or 'nothing'}")
-        typed: Linear = linear
-        return typed
-
-
-def _whole(linear: Linear) -> Projection:
-    return Projection(linear, slice(0, linear.shape[1]))

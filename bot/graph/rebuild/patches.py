@@ -34,13 +34,15 @@ class PatchWriter:
         # A convolution stays in the stream's precision: a cast in front of it and one behind would buy nothing.
         self.half = elem == FLOAT16 or (self.by_matmul and parameters.precision == "fp16")
 
-    def write(self) -> str:
+    def write(self, picture: str) -> str:
         """Writes them, and returns the name of the rows.
+
+        Args:
+            picture: Its name.
 
         Raises:
             StepError: The picture is no whole number of patches, which only the convolution allows.
         """
-        picture = self.network.picture.name
         if self.half:
             picture = self.builder.node("Cast", [picture], "patches/picture", to=FLOAT16)
         rows = self._matmul(picture) if self.by_matmul else self._convolution(picture)

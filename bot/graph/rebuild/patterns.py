@@ -286,12 +286,14 @@ def region_before(value: Value, folded: Folded, begins: Callable[[Value], Any], 
                 waiting.append(operand)
     order = {operation: place for place, operation in enumerate(folded.operations)}
     ranked = sorted(inside, key=order.__getitem__)
-    return Region(ranked, dict(sorted(found.items(), key=lambda item: order[_origin(item[1])])), foreign)
 
+    def rank(item: tuple[Value, Any]) -> int:
+        """Where the operation stands at which an end was found; an input stands before all."""
+        value, end = item
+        origin = getattr(end, "base", value.producer)
+        return -1 if origin is None else order[origin]
 
-def _origin(end: Any) -> Operation:
-    origin: Operation = end.base
-    return origin
+    return Region(ranked, dict(sorted(found.items(), key=rank)), foreign)
 
 
 def readers_of(value: Value, *ops: str) -> Iterator[Operation]:

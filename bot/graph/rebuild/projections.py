@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from bot.graph.rebuild.builder import Builder
-from bot.graph.rebuild.network import Projection
 from bot.graph.rebuild.patterns import Vector
+from bot.graph.rebuild.reading import Projection
 from bot.graph.rebuild.rounding import Normed
 from bot.graph.rebuild.weights import MatrixPayload
 
