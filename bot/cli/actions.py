@@ -73,10 +73,29 @@ def guard_log() -> None:
         sys.stdout, sys.stderr = _Guarded(sys.stdout), _Guarded(sys.stderr)
 
 
+def report_plan(recipe: Recipe) -> None:
+    """Tells the workflow what machine builds a recipe and where it is published.
+
+    The outputs are `target`, `runner`, `require` and `extras`. A recipe that asks for a runner of its own and times on
+    CUDA asks for that runner because of its GPU, so there the figures have to be taken.
+    """
+    plan = recipe.plan
+    own = plan.runner != type(plan).model_fields["runner"].default
+    gpu = own and "cuda" in plan.measure.timings.providers
+    outputs = {
+        "target": plan.target.repo,
+        "runner": plan.runner,
+        "require": "cuda" if gpu else "",
+        "extras": "gpu" if gpu else "cpu",
+    }
+    _append("GITHUB_OUTPUT", "".join(_output(name, value) for name, value in outputs.items()))
+
+
 def report(recipe: Recipe, outcome: Outcome) -> None:
     """Tells the workflow what a run came to: its outputs, and the job's summary.
 
-    The outputs are `recipe`, `identity`, `repository`, `kind`, `revision`, `commit`, `url` and `withheld`.
+    The outputs are `recipe`, `identity`, `repository`, `kind`, `revision`, `commit`, `url` and `withheld`; and, where
+    nothing was published yet, `checksums`: a file for the action that signs.
     """
     publication, release = outcome.publication, outcome.release
     outputs = {
@@ -88,6 +107,7 @@ def report(recipe: Recipe, outcome: Outcome) -> None:
         "commit": publication.commit if publication else "",
         "url": publication.url if publication else "",
         "withheld": ",".join(release.withheld) if release else "",
+        "checksums": str(_write_checksums(outcome)) if publication is None and release and release.built else "",
     }
     _append("GITHUB_OUTPUT", "".join(_output(name, value) for name, value in outputs.items()))
     lines = []
@@ -99,6 +119,14 @@ def report(recipe: Recipe, outcome: Outcome) -> None:
         summary = outcome.review.with_name("summary.md")
         lines.append(summary.read_text("utf-8") if summary.is_file() else "")
     _append_summary("".join(lines))
+
+
+def _write_checksums(outcome: Outcome) -> Path:
+    """Writes the sha256 and the name of each artifact that goes out and was made here, as sha256sum does."""
+    assert outcome.release is not None and outcome.review is not None  # noqa: S101 - as the caller has asked
+    path = outcome.review.with_name("checksums.txt")
+    path.write_text("".join(f"{artifact.sha256}  {artifact.file}\n" for artifact in outcome.release.built), "utf-8")
+    return path
 
 
 def report_failure(error: BotError) -> None:

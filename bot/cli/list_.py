@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from bot.cli import options
 
 
-def list_recipes(recipes: options.Recipes = options.DEFAULT_RECIPES, as_json: options.AsJson = False) -> None:
+def list_recipes(
+    name: Annotated[str | None, typer.Argument(help="One recipe; all if left out.")] = None,
+    recipes: options.Recipes = options.DEFAULT_RECIPES,
+    as_json: options.AsJson = False,
+) -> None:
     """List the recipes: what each reads, what it makes, and where it publishes it.
 
-    A recipe that cannot be loaded is listed with its error, and the exit code is 2.
+    A recipe that cannot be loaded is listed with its error, and the exit code is 2. Of one recipe that is named, a
+    workflow of GitHub Actions is told the target, and what machine builds it.
     """
     import json
 
-    import typer
-
+    from bot.cli import actions
     from bot.errors import RecipeError
-    from bot.recipe import load_recipe, recipe_names
+    from bot.recipe import find_recipe, load_recipe, recipe_names
 
     if not recipes.is_dir():
         remedy = "Name the folder that holds your recipes with --recipes."
         raise RecipeError("there is no such folder", where=str(recipes), remedy=remedy)
     rows: list[dict[str, Any]] = []
     failed = False
-    for name in recipe_names(recipes):
+    if name is not None:
+        actions.report_plan(find_recipe(name, recipes))
+    for each in [name] if name is not None else recipe_names(recipes):
         try:
-            plan = load_recipe(recipes / name).plan
+            plan = load_recipe(recipes / each).plan
         except RecipeError as error:
             failed = True
-            rows.append({"name": name, "error": str(error)})
+            rows.append({"name": each, "error": str(error)})
             continue
         rows.append(
             {
-                "name": name,
+                "name": each,
                 "upstream": plan.upstream.repo or plan.upstream.url,
                 "target": plan.target.repo,
                 "open": plan.target.open,

@@ -17,6 +17,12 @@ def publish(
         Path | None,
         typer.Option("--from", help="Publish what bot build --out has left in this folder, and open no model."),
     ] = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", help="With --from: a sigstore bundle about the artifacts, to travel with the release."
+        ),
+    ] = None,
     hub: options.HubOption = None,
     hub_dir: options.HubDir = None,
     token_file: options.TokenFile = None,
@@ -36,6 +42,8 @@ def publish(
     With --from, the record that another run left is held against the recipe and against upstream, and nothing of it is
     believed that can be known otherwise (exit code 8).
     """
+    if bundle is not None and source is None:
+        raise typer.BadParameter("--bundle belongs to --from: it signs what was built before")
     from bot.cli import actions
     from bot.cli.report import print_outcome
     from bot.cli.session import open_context
@@ -55,7 +63,9 @@ def publish(
         opens_models=source is None,
     ) as context:
         if source is not None:
-            outcome = publish_handover(context, recipe, source, dry_run=dry_run, reopen=reopen, retry=retry)
+            outcome = publish_handover(
+                context, recipe, source, dry_run=dry_run, reopen=reopen, retry=retry, bundle=bundle
+            )
         else:
             outcome = run(context, recipe, dry_run=dry_run, reopen=reopen, retry=retry)
     print_outcome(recipe, outcome, as_json=as_json)

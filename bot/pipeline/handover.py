@@ -212,7 +212,7 @@ def _record(path: Path) -> Release:
         raise VerificationError(f"is no record: {what}.", where=where, remedy=_REMEDY) from None
     release = Release.from_json(data, where=where)
     if release.to_json() != data:
-        what = "is not written as the bot writes a record (RFC 8785), so another program wrote it, or another version of the bot."
+        what = "is not written as this version of the bot writes a record (RFC 8785)."
         raise VerificationError(what, where=where, remedy=_REMEDY)
     return release
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bot
-from bot.errors import UpstreamError
+from bot.canonical import write_atomically
+from bot.errors import RecipeError, UpstreamError
 from bot.gates import EMULATION
 from bot.measure import runtimes
 from bot.pipeline import handover
@@ -48,6 +49,7 @@ def publish_handover(
     dry_run: bool = False,
     reopen: bool = False,
     retry: bool = False,
+    bundle: Path | None = None,
 ) -> Outcome:
     """Publishes what `bot build --out` has left, without opening a model.
 
@@ -58,8 +60,10 @@ def publish_handover(
         dry_run: Do everything but write to the Hub.
         reopen: Publish again what a person closed.
         retry: Try again what was withheld before.
+        bundle: A signed statement about the artifacts, which travels with the release.
 
     Raises:
+        RecipeError: The bundle cannot be read.
         VerificationError: The hand-over is not what an honest run would have left.
         BotError: As `publish`.
         WithheldError: As `publish`.
@@ -80,6 +84,8 @@ def publish_handover(
         respect_withheld(context, recipe, release.identity)
     _require_no_way_back(context, recipe, there.target.release if there.target else None, release)
     assembled = assemble(context, prepared, release, built, there.published)
+    if bundle is not None and release.built:
+        _carry(bundle, release, assembled.folder)
     return send(
         context,
         recipe,
@@ -344,6 +350,27 @@ def _require_no_way_back(context: Context, recipe: Recipe, before: Release | Non
             where=upstream.repo,
             remedy="Build again from what upstream holds now.",
         )
+
+
+def _carry(bundle: Path, release: Release, folder: Path) -> None:
+    """Puts a signed statement among the files of a release.
+
+    Raises:
+        RecipeError: It cannot be read, or is something else.
+    """
+    from bot.provenance.bundle import CARRIED, LARGEST_BUNDLE, why_not_carried
+
+    try:
+        if bundle.stat().st_size > LARGEST_BUNDLE:
+            raise RecipeError(f"has more than {LARGEST_BUNDLE} bytes.", where=str(bundle))
+        data = bundle.read_bytes()
+    except OSError as error:
+        raise RecipeError(f"cannot be read: {error.strerror}.", where=str(bundle)) from None
+    if why := why_not_carried(data, release):
+        raise RecipeError(
+            f"cannot travel with this release: {why}.", where=str(bundle), remedy="Sign these very artifacts."
+        )
+    write_atomically(folder / CARRIED, data)
 
 
 def _confirm(context: Context, release: Release, publication: Publication) -> None:

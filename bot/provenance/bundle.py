@@ -6,6 +6,8 @@ log's promise and proof, the signature. Here is asked what was signed: a stateme
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,9 @@ from typing import Any
 from bot.errors import RecipeError, VerificationError
 from bot.provenance.statement import BUILD_TYPE, read
 from bot.records import Release
+
+CARRIED = "release/provenance.sigstore.json"
+"""Where a bundle lies in a target repository, if the release carries one."""
 
 LARGEST_BUNDLE = 16 * 1024 * 1024
 """Bytes, of a bundle and of a trust root."""
@@ -29,6 +34,34 @@ class Signer:
 
     identity: str
     issuer: str
+
+
+def can_verify() -> bool:
+    """Whether the library of sigstore is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("sigstore") is not None
+
+
+def why_not_carried(data: bytes, release: Release) -> str:
+    """Why a file is no bundle that a release may carry; empty if it is one, its signature aside.
+
+    Only what can be seen without the library of sigstore is looked at: that it is a bundle, and about these artifacts.
+    Whoever verifies the release checks the signature.
+    """
+    try:
+        plain = json.loads(data)
+        kind = str(plain["mediaType"])
+        payload = read(base64.b64decode(plain["dsseEnvelope"]["payload"], validate=True))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return "it is no sigstore bundle"
+    except VerificationError as error:
+        return f"its statement {error.what}"
+    if not kind.startswith("application/vnd.dev.sigstore.bundle"):
+        return "it is no sigstore bundle"
+    signed = {str(each["digest"]["sha256"]) for each in payload["subject"]}
+    missing = [artifact.file for artifact in release.built if artifact.sha256 not in signed]
+    return f"it says nothing about {missing[0]}" if missing else ""
 
 
 def verify_bundle(

@@ -244,7 +244,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "another layout": (
         _record_through(lambda data: json.dumps(json.loads(data), indent=1).encode()),
-        "not written as the bot writes",
+        "not written as this version of the bot writes",
     ),
     "half a surrogate": (_record_through(lambda data: data.replace(b'"mit"', rb'"\ud800"', 1)), "U+D800"),
     "a record of tomorrow": (
