@@ -13,7 +13,7 @@ from bot.graph.rebuild.weights import ArrayPayload, MatrixPayload, PackedPayload
 from bot.graph.tensors import FLOAT, FLOAT16
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, TensorProto
 
 CONTRIB = "com.microsoft"
 IR_VERSION, OPSET = 10, 18
@@ -30,16 +30,17 @@ class Builder:
         model: What is built.
     """
 
-    def __init__(self, source: ModelProto) -> None:
+    def __init__(self, source: ModelProto, opset: int = OPSET) -> None:
         """Begins with the source's inputs, outputs and metadata.
 
         Args:
             source: Its interface is kept.
+            opset: Of ONNX's own operators.
         """
         from onnx import ModelProto, helper
 
         proto = ModelProto(ir_version=IR_VERSION, producer_name="bot")
-        proto.opset_import.append(helper.make_opsetid("", OPSET))
+        proto.opset_import.append(helper.make_opsetid("", opset))
         proto.opset_import.append(helper.make_opsetid(CONTRIB, 1))
         proto.metadata_props.extend(source.metadata_props)
         proto.graph.name = "rebuilt"
@@ -119,6 +120,18 @@ class Builder:
         """A projection's weight."""
         chosen = self.fresh(name)
         self._tensor(chosen, FLOAT16 if payload.half else FLOAT, payload.dims, payload)
+        return chosen
+
+    def tensor(self, name: str, source: Model, tensor: TensorProto) -> str:
+        """Another model's tensor, its contents left where they are."""
+        chosen = self.fresh(name)
+        copy = self.model.proto.graph.initializer.add()
+        copy.CopyFrom(tensor)
+        copy.name = chosen
+        copy.ClearField("doc_string")
+        payload = source.payload_of(tensor)
+        if payload is not None:
+            self.model.point(copy, payload)
         return chosen
 
     def _tensor(self, name: str, elem: int, dims: Sequence[int], payload: Payload) -> None:

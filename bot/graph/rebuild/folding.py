@@ -155,6 +155,14 @@ def batch_is_free(model: Model) -> bool:
     return any(len(dims) > 0 and not dims[0].HasField("dim_value") for dims in axes)
 
 
+def length_is_free(model: Model) -> bool:
+    """Whether another axis of some input of the model may have any size."""
+    weights = {tensor.name for tensor in model.proto.graph.initializer}
+    inputs = [value for value in model.proto.graph.input if value.name not in weights]
+    axes = [axis for value in inputs for axis in list(value.type.tensor_type.shape.dim)[1:]]
+    return any(not axis.HasField("dim_value") for axis in axes)
+
+
 def fold(model: Model, batch: int, length: int | None = None, architecture: str = "DINOv3") -> Folded:
     """Folds a model at one batch size.
 

@@ -15,6 +15,7 @@ from bot.graph.rebuild.patterns import Norm, norm_ending_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from onnx import NodeProto
 
 TOKENS, CLASS, STREAM = "tokens", "class", "stream"
 
@@ -117,6 +118,15 @@ def _class_token_of(value: Value) -> Value | None:
     return source if np.array_equal(picked.reshape(batch, -1), expected) else None
 
 
+def same_in_opset(node: NodeProto, version: int, opset: int) -> bool:
+    """Whether an ONNX operator of one opset is the same in another."""
+    from onnx import defs
+
+    theirs, ours = (defs.get_schema(node.op_type, each) for each in (version, opset))
+    same = theirs.since_version == ours.since_version or node.op_type in _ONLY_TYPES_CHANGED
+    return same and all(attribute.name in ours.attributes for attribute in node.attribute)
+
+
 class HeadWriter:
     """Copies the head, node by node, as it is."""
 
@@ -188,14 +198,7 @@ class HeadWriter:
         self.builder.node(operation.op, inputs, self.builder.fresh(name), outputs=results, **operation.attributes)
 
     def _check_version(self, operation: Operation) -> None:
-        from onnx import defs
-
-        same = False
-        if ":" not in operation.op:
-            theirs, ours = (defs.get_schema(operation.op, version) for version in (operation.version, OPSET))
-            same = theirs.since_version == ours.since_version or operation.op in _ONLY_TYPES_CHANGED
-            same = same and all(name in ours.attributes for name in operation.attributes)
-        if not same:
+        if ":" in operation.op or not same_in_opset(operation.proto, operation.version, OPSET):
             text = f"head: {operation.op} of opset {operation.version} is another operator in opset {OPSET}."
             raise StepError(f"cannot be rebuilt. {text}", where=self.folded.where)
 
