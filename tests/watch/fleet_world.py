@@ -56,7 +56,7 @@ def _without_waiting_for_the_disk() -> Iterator[None]:
     from bot.localhub.repository import Repository
 
     kept, sync = os.fsync, Repository._sync_blobs
-    os.fsync = lambda handle: None
+    os.fsync = lambda fd: None
     Repository._sync_blobs = lambda self: self._unsynced.clear()  # type: ignore[method-assign]
     pygit2.option(Option.ENABLE_FSYNC_GITDIR, False)
     try:
@@ -80,7 +80,8 @@ class Seeder:
         self.recipes = recipes
         self.store = Store(hub)
         self._clock = START
-        self.samples_commit, self._samples = "", {}
+        self.samples_commit = ""
+        self.samples: dict[str, str] = {}
         self._pattern: Recipe | None = None
         self._empty: Path | None = None
 
@@ -99,7 +100,7 @@ class Seeder:
         files["metadata.jsonl"] = b'{"file_name": "images/0.png"}\n'
         self.samples_commit = self._repository("datasets", SAMPLES, files)
         named = {"metadata": "metadata.jsonl", **{f"images/{index}.png": f"images/{index}.png" for index in range(2)}}
-        self._samples = {key: hashlib.sha256(files[path]).hexdigest() for key, path in named.items()}
+        self.samples = {key: hashlib.sha256(files[path]).hexdigest() for key, path in named.items()}
 
     def _seed(self, member: Member) -> None:
         model = f"the weights of {member.name}".encode()
@@ -108,35 +109,8 @@ class Seeder:
         commit = self._repository(
             "models", member.upstream, {"config.json": config, "README.md": card}, {"model.onnx": model}
         )
-        recipe = self._recipe(member)
-        upstream, copied = hashlib.sha256(model).hexdigest(), hashlib.sha256(config).hexdigest()
-        digests = Digests({"network": upstream}, {"config.json": copied}, self._samples)
-        release = Release(
-            identity=identity(recipe, digests),
-            recipe_id=recipe_id(recipe),
-            recipe=member.name,
-            recipe_text=recipe.text,
-            target=member.target,
-            runtime="onnxruntime>=1.22",
-            source=Source(
-                repo=member.upstream,
-                commit=commit,
-                files={"network": FileRecord(path="model.onnx", bytes=len(model), sha256=upstream)},
-                copies=(FileRecord(path="config.json", bytes=len(config), sha256=copied),),
-            ),
-            samples=(
-                Source(
-                    repo=SAMPLES,
-                    repo_type="dataset",
-                    commit=self.samples_commit,
-                    files={key: FileRecord(path=key, bytes=1, sha256=value) for key, value in self._samples.items()},
-                ),
-            ),
-            artifacts=(),
-            licenses=(LicenseRecord(name="mit", file="LICENSE", sha256=hashlib.sha256(LICENSE).hexdigest()),),
-            bot_version="0.1.0",
-        )
-        self._repository("models", member.target, {"README.md": _card(release), "release.json": release.to_json()})
+        release = release_of(self._recipe(member), commit, model, config, self.samples_commit, self.samples)
+        self._repository("models", member.target, target_files(release))
 
     def _recipe(self, member: Member) -> Recipe:
         folder = self.recipes / member.name
@@ -169,7 +143,9 @@ class Seeder:
         author = Person("local-user")
         repository = self._create(kind, repo_id, author)
         with repository.writing():
-            changes: dict[str, Any] = {name: (repository.store_blob(data), FileMode.BLOB) for name, data in files.items()}
+            changes: dict[str, Any] = {
+                name: (repository.store_blob(data), FileMode.BLOB) for name, data in files.items()
+            }
             for name, data in (large or {}).items():
                 sha256 = hashlib.sha256(data).hexdigest()
                 path = repository.large_file(sha256)
@@ -178,10 +154,9 @@ class Seeder:
                 changes[name] = (repository.store_blob(Pointer(sha256, len(data)).encode()), FileMode.BLOB)
             head = str(repository.reference(MAIN))
             tree = repository.changed_tree(repository.commit(head).tree, changes)
-            commit = repository.write_commit(tree, [head], "Add", author, self._clock)
+            commit = str(repository.write_commit(tree, [head], "Add", author, self._clock))
             repository.transact({MAIN: commit})
         return commit
-
 
     def _create(self, kind: str, repo_id: str, author: Any) -> Any:
         """A new repository: the first is created, and the others have its files, which are the same in all of them."""
@@ -212,6 +187,44 @@ def write_recipe(folder: Path, member: Member, samples_commit: str) -> None:
     (folder / "recipe.yaml").write_text(text.replace("OPEN", "pull-request"))
 
 
+def release_of(
+    recipe: Recipe, commit: str, model: bytes, config: bytes, samples_commit: str, samples: Mapping[str, str]
+) -> Release:
+    """The release that publishing would make of these upstream files; no artifact was built for it."""
+    upstream, copied = hashlib.sha256(model).hexdigest(), hashlib.sha256(config).hexdigest()
+    digests = Digests({"network": upstream}, {"config.json": copied}, samples)
+    return Release(
+        identity=identity(recipe, digests),
+        recipe_id=recipe_id(recipe),
+        recipe=recipe.name,
+        recipe_text=recipe.text,
+        target=recipe.plan.target.repo,
+        runtime="onnxruntime>=1.22",
+        source=Source(
+            repo=str(recipe.plan.upstream.repo),
+            commit=commit,
+            files={"network": FileRecord(path="model.onnx", bytes=len(model), sha256=upstream)},
+            copies=(FileRecord(path="config.json", bytes=len(config), sha256=copied),),
+        ),
+        samples=(
+            Source(
+                repo=SAMPLES,
+                repo_type="dataset",
+                commit=samples_commit,
+                files={key: FileRecord(path=key, bytes=1, sha256=value) for key, value in samples.items()},
+            ),
+        ),
+        artifacts=(),
+        licenses=(LicenseRecord(name="mit", file="LICENSE", sha256=hashlib.sha256(LICENSE).hexdigest()),),
+        bot_version="0.1.0",
+    )
+
+
+def target_files(release: Release) -> dict[str, bytes]:
+    """What a target holds of a release, as far as a watcher reads it."""
+    return {"README.md": _card(release), "release.json": release.to_json()}
+
+
 def _card(release: Release) -> bytes:
     text = io.StringIO()
     said = {
@@ -225,9 +238,8 @@ def _card(release: Release) -> bytes:
     return text.getvalue().encode()
 
 
-def seed_fleet(hub: Path, recipes: Path, fleet: list[Member]) -> None:
+def seed_fleet(hub: Path, recipes: Path, fleet: list[Member]) -> Seeder:
     """Puts a fleet into an embedded Hub that is not running, every release published and current."""
-    Seeder(hub, recipes).seed(fleet)
-
-
-__all__ = ["Member", "members", "seed_fleet", "write_recipe"]
+    seeder = Seeder(hub, recipes)
+    seeder.seed(fleet)
+    return seeder
