@@ -57,7 +57,9 @@ class RebuildParameters(Parameters):
     what it needs.
     """
 
-    architecture: Literal["dinov3"] = Field(description="What the source is; it is refused if it is anything else.")
+    architecture: Literal["bert", "dinov2", "dinov3"] = Field(
+        description="What the source is; it is refused if it is anything else."
+    )
     precision: Literal["fp16", "fp32"] = Field(
         default="fp16", description="Of projections and attention; the residual stream has a precision of its own."
     )
@@ -75,6 +77,11 @@ class RebuildParameters(Parameters):
         default=False,
         description="Makes good in the next matrix and its bias what rounding the norms to float16 changes; for "
         "residual: fp16.",
+    )
+    calibrate: bool = Field(
+        default=False,
+        description="Makes good in each bias what rounding the matrix in front of it changes on average, which is "
+        "measured on the samples; for dinov3 in precision: fp16.",
     )
     attention: Literal["separate", "packed", "split"] = Field(
         default="separate",
@@ -106,7 +113,14 @@ class RebuildParameters(Parameters):
             raise ValueError("residual: fp16 needs precision: fp16")
         if self.compensate and self.residual == "fp32":
             raise ValueError("compensate needs residual: fp16, since norms in fp32 are not rounded")
+        if self.calibrate and (self.precision == "fp32" or self.architecture != "dinov3"):
+            raise ValueError("calibrate needs architecture: dinov3 in precision: fp16")
         return self
+
+    def unrounded(self) -> RebuildParameters:
+        """The same network in fp32, in a form that every provider runs."""
+        plain = {"precision": "fp32", "residual": "fp32", "compensate": False, "calibrate": False}
+        return self.model_copy(update=plain | {"attention": "separate"})
 
     def cpu_twin(self) -> RebuildParameters | None:
         """The same arithmetic in a form that the CPU has kernels for; None where this form runs there itself."""

@@ -6,6 +6,7 @@ wrote it, or which tool rewrote it since.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from bot.errors import StepError
@@ -13,6 +14,7 @@ from bot.graph.half.measured import MARGIN
 from bot.graph.model_file import Model, read_model, write_model
 from bot.graph.parameters import AUTO, RebuildParameters
 from bot.graph.ranges import measure_ranges
+from bot.graph.rebuild.calibration import measured_by
 from bot.graph.steps import StepContext
 from bot.graph.stream import scale_that_fits
 from bot.records import Json
@@ -35,23 +37,27 @@ def rebuild(source: Path, output: Path, parameters: RebuildParameters, context: 
         `folded`, of `layer_scales` and `value_bias`; `layer_scales_not_folded`, projections whose weights would lose
         bits in float16 to their layer scale; `residual`, `attention`, `patches` and `norms_compensated`, the form;
         `rotary_computed_in`, `float64` or, where the source has no angles but cosines and sines, `float32`;
-        `last_block_cls_only`; `constant_shapes`. Where the scale was measured, `residual_peak` and `residual_samples`.
+        `last_block_cls_only`; `constant_shapes`. Where the scale was measured, `residual_peak` and `residual_samples`;
+        where the form is calibrated, `calibrated_on`, the number of samples.
 
     Raises:
         UpstreamError: The source cannot be read.
         StepError: It is not of the architecture; the error names the block and what was expected there. A parameter
             is to be measured, and there are no samples.
     """
-    from bot.graph.rebuild import dinov3
+    from bot.graph.rebuild import bert, dinov2, dinov3
 
+    calibrated: dict[str, Json] = {}
+    calibrating = partial(dinov3.rebuild, measure=measured_by(context, calibrated))
+    architectures = {"bert": bert.rebuild, "dinov2": dinov2.rebuild, "dinov3": calibrating}
     context.progress(0, 2, "reading the network")
     model = read_model(source)
     _inline_functions(model)
     parameters, measured = _measured(model, parameters, context)
-    rebuilt, report = dinov3.rebuild(model, parameters)
+    rebuilt, report = architectures[parameters.architecture](model, parameters)
     context.progress(1, 2, "writing it anew")
     write_model(rebuilt, output)
-    return {**report, **measured}
+    return {**report, **measured, **calibrated}
 
 
 def _measured(

@@ -13,6 +13,7 @@ gathered out of the packed tensor, whole, and given one by one. Each number is c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +79,9 @@ class AttentionWriter:
 
     def _separate(self, block: Block, name: str, asking: Normed, normed: Normed, every: bool) -> list[str]:
         query = self.projections.biased(block.query, f"{name}/query", asking)
-        key = self.projections.biased(block.key, f"{name}/key", normed)
+        # A key without a bias gets none for the sake of its mean: that would be a node more.
+        plain = normed if block.key.bias.any() or normed.rest is not None else replace(normed, mean=None)
+        key = self.projections.biased(block.key, f"{name}/key", plain)
         rotation = block.attention.rotation
         if rotation is not None:
             tables = self._tables(rotation)

@@ -10,7 +10,8 @@ that block computes query and feed-forward layer for it alone. Every Reshape has
 
 The parameters choose other forms of the same network: attention out of one packed projection (`attention`), patches
 by a MatMul (`patches`), and the residual stream and its norms in float16 (`residual`), which leaves a cast of the
-picture and two at the final norm. What rounding the norms changes is then made good in the matrices (`rounding`).
+picture and two at the final norm. What rounding the norms changes is then made good in the matrices (`rounding`), and
+what rounding the matrices changes on average in their biases (`calibration`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from bot.graph.model_file import Model
 from bot.graph.parameters import RebuildParameters
 from bot.graph.rebuild.builder import Builder
+from bot.graph.rebuild.calibration import Means, Measure
 from bot.graph.rebuild.folding import batch_is_free, fold
 from bot.graph.rebuild.head import HeadWriter, read_head
 from bot.graph.rebuild.network import DINOV3, read_network
@@ -28,12 +30,13 @@ _BATCHES = (2, 3)
 """The source is read at the first; what is another constant at the second depends on the batch."""
 
 
-def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[str, Json]]:
+def rebuild(source: Model, parameters: RebuildParameters, measure: Measure) -> tuple[Model, dict[str, Json]]:
     """Rebuilds a DINOv3.
 
     Args:
         source: A model in float32, its model-local functions inlined.
-        parameters: Precision and residual scale.
+        parameters: Which form of it.
+        measure: Takes means of what projections read, for a form that is calibrated.
 
     Returns:
         The rebuilt model and the report, as `bot.graph.rebuild.rebuild` documents it.
@@ -46,7 +49,13 @@ def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[s
     network = read_network(folded, DINOV3)
     head = read_head(folded, network)
     picture = network.picture.name
-    writer = VisionWriter(Builder(source.proto), network, head, parameters, picture, _batch_of(source, picture))
+    batch = _batch_of(source, picture)
+    means: Means | None = None
+    if parameters.calibrate:
+        first = VisionWriter(Builder(source.proto), network, head, parameters.unrounded(), picture, batch)
+        first.body()
+        means = measure(first.builder.model, first.places)
+    writer = VisionWriter(Builder(source.proto), network, head, parameters, picture, batch, means)
     names = writer.body()
     HeadWriter(writer.builder, folded, other, names).write()
     report = report_of(writer, "dinov3")

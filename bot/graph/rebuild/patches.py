@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bot.errors import StepError
 from bot.graph.parameters import RebuildParameters
 from bot.graph.rebuild.builder import Builder
 from bot.graph.rebuild.network import Network
+from bot.graph.rebuild.patterns import Vector
 from bot.graph.tensors import FLOAT, FLOAT16
 
 
 class PatchWriter:
-    """Writes patches as rows: batch x patches x width, multiplied by the scale of the residual stream, without bias."""
+    """Writes patches as rows: batch x patches x width, multiplied by the scale of the residual stream, without bias.
+
+    Attributes:
+        half: In float16.
+        cells: What the MatMul reads, batch x patches x numbers; empty for a convolution.
+    """
 
     def __init__(
         self, builder: Builder, network: Network, scale: float, parameters: RebuildParameters, elem: int
@@ -33,6 +40,7 @@ class PatchWriter:
         self.elem = elem
         # A convolution stays in the stream's precision: a cast in front of it and one behind would buy nothing.
         self.half = elem == FLOAT16 or (self.by_matmul and parameters.precision == "fp16")
+        self.cells = ""
 
     def write(self, picture: str) -> str:
         """Writes them, and returns the name of the rows.
@@ -74,7 +82,16 @@ class PatchWriter:
         cells = builder.node("Reshape", [picture, builder.array("patches/cells", cut)], "patches/cut")
         cells = builder.node("Transpose", [cells], "patches/turned", perm=[0, 2, 4, 1, 3, 5])
         shape = np.array([-1, network.patches, channels * down * across], np.int64)
-        flat = builder.node("Reshape", [cells, builder.array("patches/shape", shape)], "patches/flat")
-        matrix = np.ascontiguousarray(self.weight.reshape(network.width, -1).T)
+        self.cells = builder.node("Reshape", [cells, builder.array("patches/shape", shape)], "patches/flat")
+        matrix = self._matrix()
         matrix = matrix.astype(np.float16) if self.half else matrix
-        return builder.node("MatMul", [flat, builder.array("patches/weight", matrix)], "patches/projection")
+        return builder.node("MatMul", [self.cells, builder.array("patches/weight", matrix)], "patches/projection")
+
+    def _matrix(self) -> NDArray[np.float32]:
+        return np.ascontiguousarray(self.weight.reshape(self.network.width, -1).T)
+
+    def lost(self, mean: Vector) -> Vector:
+        """What rounding the matrix loses of the mean patch: shape (width,)."""
+        matrix = self._matrix()
+        difference: Vector = mean @ (matrix.astype(np.float64) - matrix.astype(np.float16).astype(np.float64))
+        return difference

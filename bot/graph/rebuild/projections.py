@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bot.graph.rebuild.builder import Builder
+from bot.graph.rebuild.calibration import lost
 from bot.graph.rebuild.patterns import Vector
 from bot.graph.rebuild.reading import Projection
 from bot.graph.rebuild.rounding import Normed
@@ -33,7 +34,9 @@ class Projections:
         return MatrixPayload(projection.linear, projection.columns, factor, self.half, name, normed.rows)
 
     def bias(self, projection: Projection, normed: Normed) -> Vector:
-        """Its bias, shape (columns,), with what the normed value lacks."""
+        """Its bias, shape (columns,), with what the normed value lacks and what rounding the matrix loses of it."""
+        if self.half and normed.mean is not None:
+            return projection.bias + lost(self.payload(projection, "", normed), normed.mean, normed)
         if normed.rest is None:
             return projection.bias
         matrix = projection.linear.matrix()[:, projection.columns].astype(np.float64)

@@ -24,12 +24,14 @@ class Normed:
     Attributes:
         name: Of the value.
         rows: Shape (width,), by which the rows of a projection's matrix are multiplied; None for ones.
-        rest: Shape (width,), what is missing from the value before that; None for nothing.
+        rest: Shape (width,), what is missing from the value after that; None for nothing.
+        mean: Shape (width,), of the value in the source over samples, if it was measured.
     """
 
     name: str
     rows: Vector | None = None
     rest: Vector | None = None
+    mean: Vector | None = None
 
 
 def rounded(norm: Norm, where: str) -> tuple[NDArray[np.float16], NDArray[np.float16]]:

@@ -13,6 +13,7 @@ from bot.graph.inspection import census_of
 from bot.graph.parameters import RebuildParameters
 from bot.graph.rebuild.attention import AttentionWriter
 from bot.graph.rebuild.builder import CONTRIB, Builder
+from bot.graph.rebuild.calibration import Means, lost
 from bot.graph.rebuild.folding import Value
 from bot.graph.rebuild.head import CLASS, STREAM, Head
 from bot.graph.rebuild.network import Block, Network
@@ -59,6 +60,7 @@ def report_of(writer: VisionWriter, architecture: str) -> dict[str, Json]:
         "attention": writer.parameters.attention,
         "patches": writer.parameters.patches,
         "norms_compensated": writer.parameters.compensate,
+        "calibrated": writer.parameters.calibrate,
         "last_block_cls_only": writer.head.class_only,
         "constant_shapes": True,
     }
@@ -75,6 +77,7 @@ class VisionWriter:
         parameters: RebuildParameters,
         picture: str,
         batch: int | str,
+        means: Means | None = None,
     ) -> None:
         """Writes into a graph.
 
@@ -85,7 +88,10 @@ class VisionWriter:
             parameters: Say the form.
             picture: The name of the picture.
             batch: What the graph calls its batch.
+            means: What the projections read on average, if rounding their matrices is to be made good.
         """
+        self.means = means or {}
+        self.places: dict[str, str] = {}
         self.builder = builder
         self.network = network
         self.picture = picture
@@ -120,37 +126,51 @@ class VisionWriter:
     def _tokens(self) -> Before:
         """The patches with empty rows in front, and a table that is added by the first norm."""
         network, builder = self.network, self.builder
-        rows = PatchWriter(builder, network, self.scale, self.parameters, self.stream_elem).write(self.picture)
+        patches = PatchWriter(builder, network, self.scale, self.parameters, self.stream_elem)
+        rows = patches.write(self.picture)
         room = np.array([0, len(network.prefix), 0, 0, 0, 0], np.int64)
         kind = (self.stream_elem, [self.batch, self.count, network.width])
         padded = builder.node("Pad", [rows, builder.array("tokens/room", room)], "tokens/padded", kind)
         third = network.convolution.input(2)
         table = network.table[None].copy()
         table[0, len(network.prefix) :] += 0 if third is None else third.read()
-        scaled = (table * np.float32(self.scale)).astype(self.stream_dtype)
-        return padded, builder.array("tokens/table", scaled), None
+        scaled = table * np.float32(self.scale)
+        if patches.cells:
+            mean = self._mean("patches", patches.cells)
+            scaled[0, len(network.prefix) :] += 0 if mean is None else patches.lost(mean).astype(np.float32)
+        return padded, builder.array("tokens/table", scaled.astype(self.stream_dtype)), None
+
+    def _mean(self, place: str, value: str) -> Vector | None:
+        """The mean of what a projection reads, if it is known; and notes where it reads it."""
+        self.places[place] = value
+        return self.means.get(place)
 
     def _block(self, block: Block, name: str, before: Before, last: bool) -> Before:
         normed, stream = self._norm(block.first_norm, f"{name}/attention_norm", before)
         self.sums.append(stream)
         normed = self._narrow(normed, f"{name}/attention_in")
+        normed = replace(normed, mean=self._mean(f"{name}/attention_in", normed.name))
         asking = normed
         if last:
-            asking = replace(normed, name=self._first_token(normed.name, f"{name}/class_in", self.elem))
+            first = self._first_token(normed.name, f"{name}/class_in", self.elem)
+            asking = replace(normed, name=first, mean=self._mean(f"{name}/class_in", first))
             stream = self._first_token(stream, f"{name}/class_stream", self.stream_elem)
             self.count = 1
         mixed = self.attention.write(block, name, asking, normed)
         value_bias = self.projections.bias(block.value, normed) @ block.output.linear.matrix().astype(np.float64)
         bias = (block.output.bias + block.output.factor * value_bias) * self.scale
-        branch = self._back(block.output, f"{name}/attention_out", mixed)
+        branch, lost_bias = self._back(block.output, f"{name}/attention_out", mixed)
+        bias = bias + lost_bias
         normed, stream = self._norm(block.second_norm, f"{name}/mlp_norm", (stream, branch, bias))
         normed = self._narrow(normed, f"{name}/mlp_in")
+        normed = replace(normed, mean=self._mean(f"{name}/mlp_in", normed.name))
         hidden = self.projections.product(block.up, f"{name}/mlp_up", normed)
         up_bias = self.projections.bias(block.up, normed).astype(self.projections.dtype)
         inputs = [hidden, self.builder.array(f"{name}/mlp_up/bias", up_bias)]
         kind = (self.elem, [self.batch, self.count, block.up.linear.shape[1]])
         active = self.builder.node(GELU[block.activation], inputs, f"{name}/mlp_gelu", kind, domain=CONTRIB)
-        return stream, self._back(block.down, f"{name}/mlp_down", active), block.down.bias * self.scale
+        branch, lost_bias = self._back(block.down, f"{name}/mlp_down", active)
+        return stream, branch, block.down.bias * self.scale + lost_bias
 
     def _norm(self, norm: Norm, name: str, before: Before) -> tuple[Normed, str]:
         """The addition of a branch to the residual stream, and the norm of the sum: both."""
@@ -200,8 +220,12 @@ class VisionWriter:
             return normed
         return replace(normed, name=self.builder.node("Cast", [normed.name], name, to=FLOAT16))
 
-    def _back(self, projection: Projection, name: str, value: str) -> str:
-        """A projection back to the residual stream, with its layer scale and the stream's scale."""
+    def _back(self, projection: Projection, name: str, value: str) -> tuple[str, Vector | float]:
+        """A projection back to the residual stream, with its layer scale and the stream's scale.
+
+        Returns:
+            Its name, and what is to be added to its bias for what rounding the matrix loses.
+        """
         factor = projection.factor * self.scale
         payload = MatrixPayload(projection.linear, projection.columns, factor, self.half, name)
         apart: Vector | None = None
@@ -215,7 +239,10 @@ class VisionWriter:
         if apart is not None:
             scale = self.builder.array(f"{name}/scale", apart.astype(self.stream_dtype))
             made = self.builder.node("Mul", [made, scale], f"{name}/scaled")
-        return made
+        mean = self._mean(name, value)
+        if mean is None or not self.half:
+            return made, 0.0
+        return made, lost(payload, mean) * (1.0 if apart is None else apart)
 
     def _first_token(self, value: str, name: str, elem: int) -> str:
         zero, one = (self.builder.array(f"constant/{n}", np.array([n], np.int64)) for n in (0, 1))

@@ -58,6 +58,10 @@ class MatrixPayload:
         """
         return _stored(self.values(), self.half, self.role)
 
+    def rounded(self) -> NDArray[np.float16]:
+        """The matrix as it is stored, in float16."""
+        return to_float16(self.values())
+
     def values(self, every: int = 1) -> NDArray[np.float32]:
         """The numbers of every so-manieth row, before they are rounded to float16."""
         matrix = self.linear.matrix()[::every, self.columns]

@@ -20,8 +20,10 @@ from bot.errors import StepError
 from bot.graph import tasks
 from bot.graph.parameters import RebuildParameters
 from bot.graph.rebuild.attention import _in_pairs, _packed_columns
-from bot.graph.rebuild.patterns import Norm
-from bot.graph.rebuild.rounding import compensation, rounded
+from bot.graph.rebuild.calibration import lost
+from bot.graph.rebuild.patterns import Linear, Norm
+from bot.graph.rebuild.rounding import Normed, compensation, rounded
+from bot.graph.rebuild.weights import MatrixPayload
 from bot.graph.steps import parse_parameters
 from bot.measure.fp16_emulation import emulate
 
@@ -223,12 +225,12 @@ def test_a_layer_scale_that_float16_does_not_hold_at_all_is_refused(exported: Ex
 # --- the residual scale ----------------------------------------------------------------------------------------------
 
 
-def rebuild_with_samples(folder: Path, feeds: dict[str, Path] | None) -> dict[str, Any]:
+def rebuild_with_samples(folder: Path, feeds: dict[str, Path] | None, **form: Any) -> dict[str, Any]:
     arguments: dict[str, Any] = {
         "step": "rebuild",
         "source": str(MINI),
         "output": str(folder / "auto.onnx"),
-        "parameters": {"architecture": "dinov3", **BEST, "residual_scale": "auto"},
+        "parameters": {"architecture": "dinov3", **BEST, "residual_scale": "auto", **form},
         "scratch": str(folder),
         "feeds": {name: str(path) for name, path in feeds.items()} if feeds else None,
         "code": None,
@@ -252,6 +254,65 @@ def test_a_scale_cannot_be_measured_without_samples(tmp_path: Path) -> None:
         rebuild_with_samples(tmp_path, None)
 
 
+# --- calibration -----------------------------------------------------------------------------------------------------
+
+FORMS: dict[str, dict[str, Any]] = {
+    "as usual": {},
+    "fewest casts": {**BEST, "attention": "split"},
+    "float16 stream, apart": {"residual": "fp16", "compensate": True, "attention": "separate"},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_calibration_takes_the_mean_out_of_the_error(form: dict[str, Any], rebuilt: Rebuild, tmp_path: Path) -> None:
+    """Calibrated on other pictures than those that it is judged on."""
+    np.save(tmp_path / "face.npy", weights.pictures(8, seed=77))
+    faces = weights.pictures(16, seed=1)
+    expected = ages(MINI, faces)
+    plain, _ = rebuilt(MINI, "plain", **form)
+    exact = {"compensate": False, "residual": "fp32", **form, "residual_scale": 0.125, "calibrate": True}
+    exact = {"patches": "conv", **exact} if "patches" not in form else exact
+    report = rebuild_with_samples(tmp_path, {"face": tmp_path / "face.npy"}, **exact)
+    assert report["calibrated"]
+    assert report["calibrated_on"] == 8
+    before, after = (weights.ages(emulated(path, faces)) - expected for path in (plain, tmp_path / "auto.onnx"))
+    assert report["nodes"] == len(onnx.load(plain).graph.node)
+    assert np.abs(after).mean() < np.abs(before).mean()
+    assert not (tmp_path / "calibration.onnx").exists()
+
+
+def test_the_mean_of_a_rounded_projection_is_the_mean_of_the_exact_one() -> None:
+    """Whatever stands in front of it: a norm that was rounded, with or without compensation, or nothing."""
+    rng = np.random.default_rng(0)
+    matrix, mean = rng.standard_normal((64, 8)).astype(np.float32), rng.standard_normal(64)
+    norm = Norm(None, rng.standard_normal(64) * 3, rng.standard_normal(64), 1e-5)  # type: ignore[arg-type]
+    rows, rest = compensation(norm, *rounded(norm, "norm"))
+    factor = rng.standard_normal(8)
+    for normed in (None, Normed("n"), Normed("n", rows, rest)):
+        payload = MatrixPayload(
+            _linear(matrix), slice(0, 8), factor, True, "matrix", None if normed is None else normed.rows
+        )
+        given = (mean - rest) / rows if normed is not None and normed.rows is not None else mean
+        made = given @ payload.rounded().astype(np.float64) + lost(payload, mean, normed)
+        assert np.abs(made - (mean @ matrix.astype(np.float64)) * factor).max() < 1e-12
+        assert 1e-5 < np.abs(lost(payload, mean, Normed("n"))).max() < 1e-1
+
+
+def _linear(matrix: np.ndarray) -> Linear:
+    class Weight:
+        sizes = matrix.shape
+
+        def read(self) -> np.ndarray:
+            return matrix
+
+    return Linear(None, Weight(), False, np.ones(8), np.zeros(8), None)  # type: ignore[arg-type]
+
+
+def test_calibration_needs_samples(tmp_path: Path) -> None:
+    with pytest.raises(StepError, match="calibrate needs samples"):
+        rebuild_with_samples(tmp_path, None, calibrate=True, residual_scale=0.125)
+
+
 # --- parameters ------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +321,7 @@ def test_a_scale_cannot_be_measured_without_samples(tmp_path: Path) -> None:
     [
         ({"residual": "fp16", "precision": "fp32"}, "residual: fp16 needs precision: fp16"),
         ({"compensate": True}, "compensate needs residual: fp16"),
+        ({"calibrate": True, "precision": "fp32"}, "calibrate needs architecture: dinov3 in precision: fp16"),
         ({"attention": "fused"}, "attention"),
         ({"residual_scale": "automatic"}, "residual_scale"),
     ],
