@@ -6,6 +6,7 @@ wrote it, or which tool rewrote it since.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from bot.graph.rebuild.calibration import measured_by
 from bot.graph.steps import StepContext
 from bot.graph.stream import scale_that_fits
 from bot.records import Json
+
+Rebuild = Callable[[Model, RebuildParameters], tuple[Model, dict[str, Json]]]
+"""Rebuilds one architecture: the model, and the report."""
 
 
 def rebuild(source: Path, output: Path, parameters: RebuildParameters, context: StepContext) -> dict[str, Json]:
@@ -49,7 +53,7 @@ def rebuild(source: Path, output: Path, parameters: RebuildParameters, context: 
 
     calibrated: dict[str, Json] = {}
     calibrating = partial(dinov3.rebuild, measure=measured_by(context, calibrated))
-    architectures = {"bert": bert.rebuild, "dinov2": dinov2.rebuild, "dinov3": calibrating}
+    architectures: dict[str, Rebuild] = {"bert": bert.rebuild, "dinov2": dinov2.rebuild, "dinov3": calibrating}
     context.progress(0, 2, "reading the network")
     model = read_model(source)
     _inline_functions(model)
