@@ -16,12 +16,19 @@ from pydantic import ValidationError
 
 from bot.canonical import digest, file_sha256, text_sha256
 from bot.errors import RecipeError
-from bot.recipe_plan import AccuracyPlan, ArtifactPlan, ImagePlan, OnChange, Plan, RecipePlan
+from bot.recipe_plan import AccuracyPlan, ArtifactPlan, InputPlan, OnChange, Plan, RecipePlan
 
 RECIPE_FILE = "recipe.yaml"
 CODE_FILE = "recipe.py"
 CARD_FILE = "card.md.j2"
 LICENSE_FOLDER = "licenses"
+LOCK_FILE = "requirements.lock"
+
+EXPORT = "export_torch"
+"""The step that makes a graph where upstream has none; it comes first."""
+
+EXPORT_METRICS = ("max_absolute", "mean_absolute", "min_cosine")
+"""How far an exported graph is from torch, over all sizes and kinds of input that it was tried at."""
 REVIEWED_FILE = "reviewed.json"
 
 RESERVED_FOLDERS = ("recipe", "release", "source")
@@ -83,19 +90,37 @@ class Recipe:
 
     def accuracy_of(self, source: str) -> dict[str, AccuracyPlan]:
         """The accuracy plans about one upstream file."""
-        only = next(iter(self.plan.upstream.files))
+        only = self.made_from(next(iter(self.plan.artifacts)))
         return {key: plan for key, plan in self.plan.measure.accuracy.items() if (plan.of or only) == source}
 
-    def inputs_of(self, source: str) -> dict[str, tuple[str, ImagePlan]]:
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The keys of the upstream files that artifacts are made from; the others are read beside them."""
+        return tuple(dict.fromkeys(self.made_from(key) for key in self.plan.artifacts))
+
+    def exported(self, source: str) -> bool:
+        """Whether the graphs that are made from an upstream file begin with an export from torch."""
+        return any(
+            self.made_from(key) == source and artifact.steps and artifact.steps[0].name == EXPORT
+            for key, artifact in self.plan.artifacts.items()
+        )
+
+    @property
+    def lock(self) -> Path | None:
+        """The exact packages of the environment that the recipe requires, if they were written down."""
+        path = self.folder / LOCK_FILE
+        return path if path.is_file() else None
+
+    def inputs_of(self, source: str) -> dict[str, tuple[str, InputPlan]]:
         """The inputs of one upstream file's graph: graph input to the recipe's key and its plan."""
         found = {}
         for key, plan in self.plan.inputs.items():
             scope, slash, name = key.partition("/")
             if slash and scope in self.plan.upstream.files:
                 if scope == source:
-                    found[name] = (key, plan.image)
+                    found[name] = (key, plan)
             else:
-                found[key] = (key, plan.image)
+                found[key] = (key, plan)
         return found
 
     def locate(self, *path: str | int) -> str:
@@ -135,6 +160,7 @@ def _dotted(path: Sequence[str | int]) -> str:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "the recipe"
 
+            **({"environment": file_sha256(self.lock)} if self.plan.requires and self.lock else {}),
 
 def recipe_names(folder: Path) -> list[str]:
     """The names of the recipes in a folder, sorted."""
@@ -320,11 +346,16 @@ def _check_references(recipe: Recipe) -> None:
     plan = recipe.plan
     files = list(plan.upstream.files)
     for key, artifact in plan.artifacts.items():
-        _check_file_key(recipe, ("artifacts", key, "from"), artifact.made_from, files)
+        # An export reads several files, and is made from the first of them unless the recipe says otherwise.
+        several = files[:1] if recipe.exported(recipe.made_from(key)) and artifact.made_from is None else files
+        _check_file_key(recipe, ("artifacts", key, "from"), artifact.made_from, several)
         _check_artifact(recipe, key, artifact)
     _check_unique_files(recipe)
     for key, accuracy in plan.measure.accuracy.items():
-        _check_file_key(recipe, ("measure", "accuracy", key, "of"), accuracy.of, files)
+        _check_file_key(recipe, ("measure", "accuracy", key, "of"), accuracy.of, list(recipe.models))
+    for key, given in plan.inputs.items():
+        if given.text is not None:
+            _check_file_key(recipe, ("inputs", key, "text", "tokenizer"), given.text.tokenizer, files)
     for source in {recipe.made_from(key) for key in plan.artifacts}:
         if not recipe.inputs_of(source):
             recipe.fail(("inputs",), f"says nothing about the inputs of {source!r}", f"Add a key {source}/INPUT.")
@@ -404,3 +435,5 @@ def _check_files(recipe: Recipe) -> None:
             )
     if not recipe.card_template.is_file():
         recipe.fail((), f"there is no {recipe.card_template}", "Every recipe has the card's own words in card.md.j2.")
+    if recipe.exported(recipe.made_from(artifact)):
+        rules += [f"export.{metric}" for metric in EXPORT_METRICS]

@@ -309,6 +309,7 @@ class Artifact(Record):
         weights: The files beside it that hold its weights, in the signature's order, by their paths in the target.
         signature: Inputs, outputs, versions.
         census: Nodes and parameters.
+        sidecar: The JSON file beside an exported graph that says what a consumer has to know of it.
         built_with: Versions of the tools that took part, by package name.
         before: What the target held of it before: under the same path if this release replaced it, under another if
             that file stays beside it; None if there was none.
@@ -326,6 +327,7 @@ class Artifact(Record):
     weights: tuple[FileRecord, ...] = ()
     signature: Signature
     census: Census
+    sidecar: FileRecord | None = None
     built_with: dict[str, str]
     before: EarlierFile | None = None
 

@@ -21,6 +21,7 @@ from bot.isolation import leftovers, room
 from bot.isolation.exchange import StartError
 from bot.isolation.failures import WorkerError, details, explain
 from bot.isolation.probe import Isolation, Kind, isolation, start, why_not
+from bot.isolation.room import Interpreter
 
 __all__ = ["GPU_TASKS", "TASKS", "Isolation", "Json", "Kind", "Limits", "Worker", "WorkerError", "isolation", "why_not"]
 
@@ -45,6 +46,10 @@ TASKS: Mapping[str, str] = MappingProxyType(
 )
 """All that a worker can be asked to do: name to "module:function"."""
 
+        "reference.describe": "bot.reference:describe",
+        "reference.run": "bot.reference:run",
+        "reference.checks": "bot.reference:checks",
+        "reference.latency": "bot.reference:latency",
 GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open"})
 """Tasks that get the NVIDIA devices, where there are any."""
 
@@ -110,6 +115,7 @@ class Worker:
         """Run one task and return its answer.
 
         Args:
+        interpreter: Interpreter | None = None,
             task: A key of `TASKS`.
             arguments: The task's arguments, as JSON.
             reads: Files and folders that the task may read, at the same absolute path.
@@ -120,6 +126,7 @@ class Worker:
         Returns:
             What the task returned.
 
+            interpreter: The Python that the task runs in, with its packages; None for the bot's own.
         Raises:
             BotError: Of the class that the task raised.
             WorkerError: The task raised anything else, crashed, or reached a limit; `details` has the traceback.
@@ -129,7 +136,12 @@ class Worker:
         for folder in writes:
             folder.mkdir(parents=True, exist_ok=True)
         view = room.plan(
-            reads=reads, writes=writes, extra_path=extra_path, fresh_proc=how.fresh_proc, gpu=task in GPU_TASKS
+            reads=reads,
+            writes=writes,
+            extra_path=extra_path,
+            fresh_proc=how.fresh_proc,
+            gpu=task in GPU_TASKS,
+            interpreter=interpreter,
         )
         before = leftovers.links(writes)
         try:
@@ -146,6 +158,7 @@ class Worker:
         except StartError as error:
             raise StepError(f"The worker could not be started: {error}.", where=task) from error
         if (failure := explain(outcome, task, seconds=self._limits.seconds)) is not None:
+                interpreter=interpreter,
             _log.debug("%s: %s", task, details(outcome))
             raise failure
         leftovers.check(writes, before, task)

@@ -171,7 +171,7 @@ def test_two_networks_say_which_one_is_meant(tmp_path: Path) -> None:
     text = text.replace("file: network-fp16.onnx", "file: network-fp16.onnx\n    from: age")
     text = text.replace("decode: expectation", "of: age, decode: expectation").replace("  images:", "  age/images:")
     recipe = load_recipe(write(tmp_path / "b", text))
-    assert recipe.inputs_of("age") == {"images": ("age/images", recipe.plan.inputs["age/images"].image)}
+    assert recipe.inputs_of("age") == {"images": ("age/images", recipe.plan.inputs["age/images"])}
     assert recipe.inputs_of("gender") == {}
 
 

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parent.parent / "bot"
 BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
-    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"},
+    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"}
+    | {"environments"},
+    "environments": BASE | {"isolation"},
+    "reference": BASE | {"graph", "measure", "tensor_types"},
     "graph": BASE | {"tensor_types"},
     "measure": BASE | {"tensor_types"},
     "hub": BASE,

@@ -17,7 +17,7 @@ from bot.errors import StepError
 from bot.isolation import environment
 from bot.isolation.bubblewrap import command as bubblewrap_command
 from bot.isolation.exchange import Outcome, Progress, StartError, converse
-from bot.isolation.room import HOME, Room, plan, python_path
+from bot.isolation.room import HOME, Interpreter, Room, plan, python_path
 
 Kind = Literal["bubblewrap", "namespaces", "landlock", "none"]
 
@@ -109,6 +109,7 @@ def start(
     seconds: float | None = None,
     extra_path: tuple[Path, ...] = (),
     on_progress: Progress | None = None,
+    interpreter: Interpreter | None = None,
 ) -> Outcome:
     """Run one function in a worker.
 
@@ -121,6 +122,7 @@ def start(
         seconds: How long it may take.
         extra_path: Folders to look for packages in first.
         on_progress: Called for each report of progress.
+        interpreter: The Python that it runs in; None for the bot's own.
 
     Raises:
         StartError: The program cannot be started.
@@ -134,14 +136,15 @@ def start(
             "room": room.to_json() if how.kind in ("namespaces", "landlock") else None,
             "task": function,
             "arguments": arguments,
-            "path": python_path(extra_path),
-            "prefixes": [sys.prefix, sys.exec_prefix],
+            "path": python_path(extra_path, interpreter),
+            "prefixes": [interpreter.prefix] * 2 if interpreter else [sys.prefix, sys.exec_prefix],
             "limits": limits or {},
             "writes": [place for _, place, writable in room.mounts if writable],
         }
 
         def command(requests: int, answers: int) -> list[str]:
-            inner = [sys.executable, "-S", "-P", _CHILD, str(requests), str(answers)]
+            python = interpreter.program if interpreter else sys.executable
+            inner = [python, "-S", "-P", _CHILD, str(requests), str(answers)]
             if how.kind != "bubblewrap":
                 return inner
             program = shutil.which("bwrap")

@@ -60,6 +60,29 @@ class Room:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Interpreter:
+    """Another Python than the bot's own, with packages of its own. The bot's packages are not seen in its room.
+
+    Attributes:
+        program: Path of the executable.
+        prefix: Where it is installed; a worker's `sys.prefix`.
+        library: The folders of its standard library, as in `sys.path`.
+        packages: The folder that its packages lie in.
+    """
+
+    program: str
+    prefix: str
+    library: tuple[str, ...]
+    packages: str
+
+    def folders(self) -> list[str]:
+        """What a worker has to see of the machine to run it."""
+        program = Path(self.program)
+        near = [str(program.parent), str(program.resolve().parent)]
+        return [self.prefix, *near, *(path for path in self.library if os.path.exists(path)), self.packages]
+
+
 def plan(
     *,
     reads: Sequence[Path] = (),
@@ -67,6 +90,7 @@ def plan(
     extra_path: Sequence[Path] = (),
     fresh_proc: bool = True,
     gpu: bool = False,
+    interpreter: Interpreter | None = None,
 ) -> Room:
     """List what one worker may see.
 
@@ -76,13 +100,14 @@ def plan(
         extra_path: Folders with Python packages that it may read.
         fresh_proc: Whether a /proc of its own can be mounted.
         gpu: Whether it may use the NVIDIA devices, where there are any.
+        interpreter: The Python that it runs in; None for the bot's own.
 
     Raises:
         StepError: A path is missing, or holds what a worker must never see.
     """
     mounts = _machine(fresh_proc)
     links = tuple((path, os.readlink(path)) for path in _SYSTEM if os.path.islink(path))
-    for path in _python_folders():
+    for path in _python_folders() if interpreter is None else [*interpreter.folders(), str(_PACKAGE)]:
         _add(mounts, path, writable=False)
     devices = _DEVICES + (_gpu_devices() if gpu else ())
     for path in _existing(_GPU_DRIVER) if len(devices) > len(_DEVICES) else ():
@@ -123,8 +148,10 @@ def _existing(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if os.path.exists(path)]
 
 
-def python_path(extra_path: Sequence[Path] = ()) -> list[str]:
+def python_path(extra_path: Sequence[Path] = (), interpreter: Interpreter | None = None) -> list[str]:
     """Return `sys.path` for a worker: the extra folders, the standard library, the packages, the bot."""
+    if interpreter is not None:
+        return [*_given(extra_path), *interpreter.library, interpreter.packages, str(_PACKAGE.parent)]
     folders = [*_given(extra_path), *_library_folders(), *_package_folders(), str(_PACKAGE.parent)]
     return list(dict.fromkeys(folders))
 

@@ -11,8 +11,16 @@ from pydantic import Field, ValidationError
 
 from bot.records import Json, Record
 
-LOADERS = ("wider_face", "image_folder")
+LOADERS = ("wider_face", "image_folder", "audio_folder", "text_lines")
 """The names that a recipe may use under `measure.samples`."""
+
+MATERIALS = {
+    "wider_face": "picture",
+    "image_folder": "picture",
+    "audio_folder": "sound",
+    "text_lines": "text",
+}
+"""What the samples of each loader are."""
 
 _FETCHING = frozenset({"loader", "repo", "revision"})
 _WIDER_NAMES = {"validation": "val", "train": "train"}
@@ -80,6 +88,10 @@ def required_files(loader: str, plan: dict[str, Json]) -> dict[str, str]:
             "images": f"data/WIDER_{_WIDER_NAMES[parsed.split]}.zip",
             "annotations": "data/wider_face_split.zip",
         }
+    if loader == "audio_folder":
+        return {"sounds": "sounds/*", "metadata": "metadata.jsonl"}
+    if loader == "text_lines":
+        return {"texts": "texts.txt"}
     return {"images": "images/*", "metadata": "metadata.jsonl"}
 
 

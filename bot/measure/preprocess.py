@@ -63,6 +63,11 @@ class ImageSpec(Record):
         height, width = self.size
         return (3, height, width) if self.layout == "NCHW" else (height, width, 3)
 
+    @property
+    def dtype(self) -> str:
+        """Of one sample."""
+        return "<f4"
+
 
 def parse_image_spec(key: str, spec: Json) -> ImageSpec:
     """Reads the description of an image input.

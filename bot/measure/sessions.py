@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,10 @@ from bot.measure.providers import built_with, check_providers_of
 from bot.tensor_types import DTYPES
 
 _FATAL = 4
+
+OPENERS: dict[str, Callable[[Path, int], Any]] = {}
+"""Ways to open what is no ONNX file: from the end of its name to a function of the path and the number of threads, which
+gives an object with the methods of a session that are used here. `bot.reference` enters one for torch modules."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ def open_session(
         settings: Further session settings by ONNX Runtime's keys.
 
     Returns:
-        An `onnxruntime.InferenceSession`.
+        An `onnxruntime.InferenceSession`, or what stands for one; see `OPENERS`.
 
     Raises:
         StepError: The provider is not here, or the runtime refuses the file.
@@ -50,6 +54,9 @@ def open_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL
+    for ending, opener in OPENERS.items():
+        if not isinstance(model, bytes) and str(model).endswith(ending):
+            return opener(Path(model), threads)
     for key, value in (settings or {}).items():
         options.add_session_config_entry(key, value)
     where = "model" if isinstance(model, bytes) else Path(model).name

@@ -103,8 +103,8 @@ class LatencyArguments(Record):
 def samples(arguments: dict[str, Json], progress: Progress) -> Json:
     """Takes samples out of a data set and writes what networks are fed; see `samples.collect`."""
     from bot.measure.loaders import parse_plan, required_files
-    from bot.measure.preprocess import parse_image_spec
     from bot.measure.samples.collect import collect
+    from bot.measure.specs import parse_input_spec
 
     given = read_arguments(SamplesArguments, arguments)
     files = _paths(given.files)
@@ -115,7 +115,7 @@ def samples(arguments: dict[str, Json], progress: Progress) -> Json:
         raise RecipeError(str(error), where="measure.samples") from error
     if set(files) != set(wanted):
         raise StepError(f"the loader reads {sorted(wanted)} and was given {sorted(files)}", where=given.loader)
-    specs = {key: parse_image_spec(key, spec) for key, spec in given.inputs.items()}
+    specs = {key: parse_input_spec(key, spec) for key, spec in given.inputs.items()}
     return collect(given.loader, files, plan, specs, Path(given.out), progress)
 
 

@@ -10,6 +10,8 @@ from bot.pipeline.building import Built
 from bot.pipeline.context import RUNTIMES, Context
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.samples import Samples
+from bot.pipeline.searching import geometry
+from bot.pipeline.sources import SourceModel
 from bot.records import Json, Measurement
 from bot.work import code_digest, versions
 
@@ -28,7 +30,14 @@ class Answers:
 
 
 def answers_of(
-    context: Context, model: Path, sha256: str, feeds: dict[str, Path], provider: str, device: str
+    context: Context,
+    model: Path,
+    sha256: str,
+    feeds: dict[str, Path],
+    provider: str,
+    device: str,
+    *,
+    source: SourceModel | None = None,
 ) -> Answers:
     """Runs a model over all samples in the worker, unless that was done before on the same device and runtime."""
     key = {
@@ -43,7 +52,7 @@ def answers_of(
 
     def make(folder: Path) -> dict[str, Json]:
         return context.call(
-            "measure.run",
+            source.task("run") if source else "measure.run",
             {
                 "model": str(model),
                 "feeds": texts_of(feeds),
@@ -52,7 +61,7 @@ def answers_of(
                 "threads": context.threads,
                 "out": str(folder),
             },
-            reads=folders_of(model, *feeds.values()),
+            reads=[*(source.reads if source else [model.parent]), *folders_of(*feeds.values())],
             writes=[folder],
         )
 
@@ -64,6 +73,7 @@ def as_answers(folder: Path, answer: dict[str, Any]) -> Answers:
     """What a task that ran a model answered, its files found in the folder that they were kept in."""
     files = {name: folder / Path(each["file"]).name for name, each in answer["outputs"].items()}
     return Answers(files, answer["provider"], answer.get("device", ""), answer["runtime"])
+            environment=source.environment if source else None,
 
 
 def compare(

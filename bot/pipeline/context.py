@@ -13,6 +13,7 @@ from bot.records import Json
 from bot.work import WorkFolder
 
 if TYPE_CHECKING:
+    from bot.environments import Environment
     from bot.hub.client import Hub
     from bot.worker import Worker
 
@@ -57,6 +58,7 @@ class Context:
         reads: Sequence[Path] = (),
         writes: Sequence[Path] = (),
         extra_path: Sequence[Path] = (),
+        environment: Environment | None = None,
     ) -> dict[str, Json]:
         """Runs one task in the worker, its progress going to the reporter.
 
@@ -70,6 +72,7 @@ class Context:
             writes=writes,
             on_progress=self.reporter.update,
             extra_path=extra_path,
+            interpreter=environment.interpreter if environment else None,
         )
         if not isinstance(answer, dict):
             raise TypeError(f"{task} answered with {type(answer).__name__}")

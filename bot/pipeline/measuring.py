@@ -11,6 +11,7 @@ from bot.pipeline import half
 from bot.pipeline.answers import Answers, answers_of, compare, folders_of, texts_of
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
+from bot.pipeline.exported import exported_figures
 from bot.pipeline.half import emulate
 from bot.pipeline.opening import OPENS_RULE, opens_everywhere, opens_in
 from bot.pipeline.prepare import Prepared
@@ -104,9 +105,9 @@ def _measure_one(
 ) -> Figures:
     source = each.artifact.made_from
     feeds = samples.feeds[source]
-    original, sha256 = prepared.source_files[source], prepared.source.files[source].sha256
-    reference = answers_of(context, original, sha256, feeds, "cpu", machine["cpu"])
-    measurements: list[Measurement] = []
+    model = prepared.models[source]
+    reference = answers_of(context, model.path, model.sha256, feeds, "cpu", machine["cpu"], source=model)
+    measurements = exported_figures(prepared, each, machine["cpu"])
     checks: list[dict[str, Json]] = []
     for provider, device in machine.items():
         outputs = answers_of(context, each.path, each.artifact.sha256, feeds, provider, device)
@@ -126,12 +127,12 @@ def _checks(
     context: Context, prepared: Prepared, each: Built, samples: Samples, reference: Answers, outputs: Answers
 ) -> list[dict[str, Json]]:
     source = each.artifact.made_from
-    model = prepared.source_files[source]
+    model = prepared.models[source]
     feeds = samples.feeds[source]
     answer = context.call(
-        "measure.checks",
+        model.task("checks"),
         {
-            "source_model": str(model),
+            "source_model": str(model.path),
             "candidate_model": str(each.path),
             "feeds": texts_of(feeds),
             "source": texts_of(reference.files),
@@ -139,7 +140,11 @@ def _checks(
             "provider": outputs.provider,
             "threads": context.threads,
         },
-        reads=folders_of(model, each.path, *feeds.values(), *reference.files.values(), *outputs.files.values()),
+        reads=[
+            *model.reads,
+            *folders_of(each.path, *feeds.values(), *reference.files.values(), *outputs.files.values()),
+        ],
+        environment=model.environment,
     )
     return list(answer["checks"])  # type: ignore[arg-type]
 

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bot.canonical import file_sha256
 from bot.errors import HubError, RecipeError, UpstreamError
 from bot.graph import steps
 from bot.measure import loaders, providers
 from bot.pipeline.context import Context
-from bot.pipeline.identity import TOOLS, Digests, identity, recipe_id
+from bot.pipeline.identity import Digests, identity, recipe_id
 from bot.pipeline.licensing import Licensing, declared_license, license_upstream
+from bot.pipeline.sources import SourceModel, check_exports, inspect_source, open_sources
 from bot.recipe import Recipe, load_recipe, recipe_names
 from bot.records import Inspection, Source
-from bot.work import code_digest, versions
 
 NEWEST_COMMITS = 300
 """How far back a commit may lie that another run has built from."""
@@ -30,7 +29,8 @@ class Prepared:
         source: The upstream model.
         source_files: Where its files lie: the recipe's key to path.
         copies: Where the files lie that are carried along: path upstream to path here.
-        inspections: Signature and census of each upstream model file.
+        inspections: Signature and census of each source of an artifact.
+        models: The sources of artifacts, by the recipe's key: ONNX files, or torch modules.
         samples: The data set.
         sample_files: Where its files lie, by the loader's names for them.
         identity: Of the release.
@@ -43,6 +43,7 @@ class Prepared:
     source_files: dict[str, Path]
     copies: dict[str, Path]
     inspections: dict[str, Inspection]
+    models: dict[str, SourceModel]
     samples: Source
     sample_files: dict[str, Path]
     identity: str
@@ -71,6 +72,7 @@ def checked_steps(recipe: Recipe) -> dict[str, list[tuple[str, dict[str, Any]]]]
             except ValueError as error:
                 recipe.fail(("artifacts", key, "steps", index), str(error))
             checked[key].append((step.name, dict(parameters)))
+    check_exports(recipe)
     return checked
 
 
@@ -103,12 +105,13 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
     providers.check_single_runtime()
     checked_steps(recipe)
     check_target_is_ours(recipe)
-    source, files, copies = _fetch_model(context, recipe)
+    source, files, copies = fetch_model(context, recipe)
     licensing = _license(context, recipe, source)
     _check_quotes(context, recipe, source)
-    inspections = {key: inspect(context, path) for key, path in files.items()}
+    models = open_sources(context, recipe, source, files)
+    inspections = {key: inspect_source(context, model) for key, model in models.items()}
     _check_signatures(recipe, inspections)
-    data, data_files = _fetch_samples(context, recipe)
+    data, data_files = fetch_samples(context, recipe)
     random_weights = any(each.random_weights for each in inspections.values())
     source = licensing.source.model_copy(update={"random_weights": random_weights})
     data = data.model_copy(update={"license": declared_license(context, data.repo, data.commit, "dataset")})
@@ -118,6 +121,7 @@ def prepare(context: Context, recipe: Recipe) -> Prepared:
         source_files=files,
         copies=copies,
         inspections=inspections,
+        models=models,
         samples=data,
         sample_files=data_files,
         identity=identity(recipe, Digests.of(source, data)),
@@ -150,10 +154,10 @@ def prepare_unopened(context: Context, recipe: Recipe, *, commit: str, samples_c
         _require_commit_of(context, upstream.repo, upstream.follow, commit, "model")
     ((_, plan),) = recipe.plan.measure.samples.items()
     _require_commit_of(context, plan.repo, plan.revision, samples_commit, "dataset")
-    source, _, copies = _fetch_model(context, recipe, at=commit, large=False)
+    source, _, copies = fetch_model(context, recipe, at=commit, large=False)
     licensing = _license(context, recipe, source)
     _check_quotes(context, recipe, source)
-    data, _ = _fetch_samples(context, recipe, at=samples_commit, large=False)
+    data, _ = fetch_samples(context, recipe, at=samples_commit, large=False)
     data = data.model_copy(update={"license": declared_license(context, data.repo, data.commit, "dataset")})
     return Prepared(
         recipe=recipe,
@@ -161,6 +165,7 @@ def prepare_unopened(context: Context, recipe: Recipe, *, commit: str, samples_c
         source_files={},
         copies=copies,
         inspections={},
+        models={},
         samples=data,
         sample_files={},
         identity=identity(recipe, Digests.of(source, data)),
@@ -190,16 +195,7 @@ def _require_commit_of(
         )
 
 
-def inspect(context: Context, model: Path) -> Inspection:
-    """Looks at one model file, in the worker."""
-    key = {"model": file_sha256(model), "code": code_digest("bot.graph"), "tools": versions(TOOLS)}
-    _, found = context.work.entry(
-        "inspections", key, lambda _: context.call("graph.inspect", {"model": str(model)}, reads=[model.parent])
-    )
-    return Inspection.model_validate(found)
-
-
-def _fetch_model(
+def fetch_model(
     context: Context, recipe: Recipe, *, at: str = "", large: bool = True
 ) -> tuple[Source, dict[str, Path], dict[str, Path]]:
     """The upstream model: what the recipe follows, or a commit of it; with its large files, or only their digests."""
@@ -233,9 +229,10 @@ def _fetch_model(
     return source, files, {record.path: folder / record.path for record in source.copies}
 
 
-def _fetch_samples(
+def fetch_samples(
     context: Context, recipe: Recipe, *, at: str = "", large: bool = True
 ) -> tuple[Source, dict[str, Path]]:
+    """The data set, and where its files lie: what the recipe names, or a commit of it."""
     from bot.hub import fetch
 
     ((name, plan),) = recipe.plan.measure.samples.items()

@@ -36,7 +36,9 @@ def residual_peaks(
         Per artifact, the measurements of its source: they are told once, with the first artifact made from it.
     """
     found: dict[str, list[Measurement]] = {}
-    for source in prepared.source_files:
+    for source, model in prepared.models.items():
+        if model.is_module:
+            continue  # it has no ONNX graph of its own to be looked into
         halves = [each for each in built if each.artifact.made_from == source and _uses_half(each)]
         if halves and samples.feeds[source]:
             found[halves[0].artifact.name] = _peak(context, prepared, source, samples)

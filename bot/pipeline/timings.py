@@ -10,6 +10,7 @@ from bot.pipeline.building import Built
 from bot.pipeline.context import RUNTIMES, Context
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.samples import Samples
+from bot.pipeline.sources import SourceModel
 from bot.records import Json, Measurement
 from bot.work import code_digest, versions
 
@@ -25,15 +26,18 @@ def timings(
     """Candidate and baseline in turns, on every provider of the recipe that is here."""
     plan = prepared.recipe.plan.measure.timings
     source = each.artifact.made_from
-    against, baseline, baseline_sha256 = _baseline(prepared, each, built)
+    against, baseline = _baseline(prepared, each, built)
     feeds = samples.feeds[source]
     found: list[Measurement] = []
     for provider, device in machine.items():
         if provider not in plan.providers:
             continue
+        if baseline.is_module and provider != "cpu":
+            context.reporter.warn(f"nothing was timed on {provider}: the baseline, a torch module, runs on cpu only")
+            continue
         key = {
             "candidate": each.artifact.sha256,
-            "baseline": baseline_sha256,
+            "baseline": baseline.sha256,
             "against": against,
             "artifact": each.artifact.name,
             "batches": list(plan.batches),
@@ -48,10 +52,10 @@ def timings(
 
         def make(_: Path, provider: str = provider) -> dict[str, Json]:
             return context.call(
-                "measure.latency",
+                baseline.task("latency"),
                 {
                     "candidate": str(each.path),
-                    "baseline": str(baseline),
+                    "baseline": str(baseline.path),
                     "feeds": texts_of(feeds),
                     "batches": list(plan.batches),
                     "provider": provider,
@@ -61,7 +65,8 @@ def timings(
                     "against": against,
                     "samples_digest": samples.digest,
                 },
-                reads=folders_of(each.path, baseline, *feeds.values()),
+                reads=[*baseline.reads, *folders_of(each.path, *feeds.values())],
+                environment=baseline.environment,
             )
 
         _, answer = context.work.entry("timings", key, make)
@@ -69,11 +74,11 @@ def timings(
     return found
 
 
-def _baseline(prepared: Prepared, each: Built, built: Sequence[Built]) -> tuple[str, Path, str]:
+def _baseline(prepared: Prepared, each: Built, built: Sequence[Built]) -> tuple[str, SourceModel]:
     """What an artifact's timings are compared with; the baseline itself is compared with its source."""
     source = each.artifact.made_from
     name = prepared.recipe.plan.measure.timings.baseline
     if name not in ("source", each.artifact.name):
         other = next(candidate for candidate in built if candidate.artifact.name == name)
-        return name, other.path, other.artifact.sha256
-    return f"source:{source}", prepared.source_files[source], prepared.source.files[source].sha256
+        return name, SourceModel(other.path, other.artifact.sha256, (other.path.parent,), {})
+    return f"source:{source}", prepared.models[source]

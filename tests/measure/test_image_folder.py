@@ -27,7 +27,8 @@ def write_folder(root: Path, entries: list[dict[str, Any]] | str) -> dict[str, s
 
 def take(files: dict[str, str], out: Path, **plan: Any) -> dict[str, Any]:
     out.mkdir(exist_ok=True)
-    inputs = {"small/x": {"size": [8, 8]}, "large/x": {"size": [20, 20], "color": "BGR"}}
+    small, large = {"size": [8, 8]}, {"size": [20, 20], "color": "BGR"}
+    inputs = {"small/x": {"image": small}, "large/x": {"image": large}}
     arguments = {"loader": "image_folder", "files": files, "plan": plan, "inputs": inputs, "out": str(out)}
     answer = tasks.samples(arguments, ignore_progress)
     assert isinstance(answer, dict)

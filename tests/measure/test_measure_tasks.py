@@ -70,7 +70,7 @@ def test_from_photographs_to_years(tmp_path: Path, data: dict[str, str], age_mod
             "loader": "wider_face",
             "files": data,
             "plan": {"loader": None, "repo": "a/b", "revision": "main", "split": "validation", "count": 10},
-            "inputs": {"age/images": AGE_SPEC},
+            "inputs": {"age/images": {"image": AGE_SPEC}},
             "out": str(tmp_path / "samples"),
         },
         [Path(path) for path in data.values()],
@@ -146,7 +146,7 @@ def test_gender_of_the_network_s_own_kind(tmp_path: Path, gender_model: Path, da
     worker = Worker()
     samples = worker.call(
         "measure.samples",
-        {"loader": "wider_face", "files": data, "plan": {}, "inputs": {"g": spec}, "out": str(tmp_path / "g")},
+        {"loader": "wider_face", "files": data, "plan": {}, "inputs": {"g": {"image": spec}}, "out": str(tmp_path / "g")},
         reads=[Path(path) for path in data.values()],
         writes=[tmp_path / "g"],
     )

@@ -82,8 +82,7 @@ class Sidecar(Record):
 
     Attributes:
         schema_version: Of this form.
-        file: Name of the graph beside it.
-        sha256: Of the graph: a sidecar belongs to exactly one.
+        sha256: Of the graph, whose name the sidecar's begins with: it belongs to exactly one.
         architecture: What the graph is of, as the recipe names it.
         opset: Of ONNX's own operators.
         inputs: The graph's, in order.
@@ -104,7 +103,6 @@ class Sidecar(Record):
     """
 
     schema_version: Literal[1] = 1
-    file: str
     sha256: Sha256 = Field(pattern="^[0-9a-f]{64}$")
     architecture: str
     opset: int
