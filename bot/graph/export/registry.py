@@ -11,6 +11,10 @@ from bot.graph.export.interface import Architecture
 ARCHITECTURES: dict[str, str] = {
     "bert": "bot.graph.export.bert",
     "dinov2": "bot.graph.export.dinov2",
+    "emotieffnet": "bot.graph.export.emotieffnet",
+    "emotion2vec": "bot.graph.export.emotion2vec",
+    "farl": "bot.graph.export.farl",
+    "linmult": "bot.graph.export.linmult",
     "wavlm": "bot.graph.export.wavlm",
 }
 """Name to module. A module imports no torch until its `load` is called."""
