@@ -105,4 +105,5 @@ def _render(release: Release, own: dict[str, str], name: str) -> tuple[str, tupl
 def templates_digest() -> str:
     """A digest of the shared templates, which are part of what makes a release this one."""
     paths = sorted(path for path in templates_folder().glob("*.j2") if path.name not in _OF_NO_RELEASE)
+    paths += sorted(templates_folder().glob("snippets/*.py"))
     return digest({path.name: text_sha256(path.read_text("utf-8")) for path in paths})

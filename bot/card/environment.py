@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -104,10 +105,18 @@ def environment(release: Release, ledger: Ledger, own: Mapping[str, str], *, htm
         "emulated": lambda tables: any(EMULATION in table.providers for table in tables),
         "timing_tables": lambda artifacts: timing_tables(queries, artifacts),
         "error_figures": lambda artifact: error_figures(queries, artifact),
+        "snippet_code": lambda name: _snippet_code(name, ledger),
         "plot": lambda kind, artifact=None: _plot(queries, kind, artifact),
         **queries.functions(),
     }
     return result
+
+
+def _snippet_code(name: str, ledger: Ledger) -> Markup:
+    """A function that usage snippets share, as it stands in templates/snippets; what it imports the snippet has."""
+    code = (templates_folder() / "snippets" / f"{name}.py").read_text("utf-8")
+    body = re.sub(r"\A(?:import .*\n)+\n*", "", code).replace("  # noqa: F821", "").rstrip("\n")
+    return Text(body, f"snippets.{name}", "constant", ledger).show(body)
 
 
 def _plot(queries: Queries, kind: Any, artifact: Any) -> Text | None:

@@ -182,9 +182,12 @@ def series(numbers: Sequence[Number]) -> Markup:
     return join(numbers)
 
 
+_PLURALS = {"year": "years", "pixel": "pixels"}
+
+
 def units(unit: Text) -> Text:
     """A unit in the plural."""
-    return _text(unit).replace_raw({"year": "years"}.get(unit.raw, unit.raw))
+    return _text(unit).replace_raw(_PLURALS.get(unit.raw, unit.raw))
 
 
 def inline(value: Any) -> Markup:
@@ -332,7 +335,29 @@ _FIGURES = {
     "flips": "decisions that differ, {}",
     "mean_cosine": "mean cosine, {}",
     "min_cosine": "smallest cosine, {}",
+    "ranking": "order by cosine, {}",
+    "nearest": "same nearest neighbour, {}",
+    "kept": "share of the detections that are kept, {}",
+    "lost": "detections lost, {}",
+    "new": "new detections, {}",
+    "found": "detections of the source, {}",
+    "mean_score_drift": "mean change of the score, {}",
+    "max_score_drift": "largest change of the score, {}",
+    "mean_box_drift": "mean shift of a box, {}",
+    "max_box_drift": "largest shift of a box, {}",
+    "mean_overlap": "mean overlap of a box with the source's, {}",
+    "min_overlap": "smallest overlap of a box with the source's, {}",
+    "mean_point_drift": "mean shift of a landmark, {}",
+    "max_point_drift": "largest shift of a landmark, {}",
+    "map": "mean average precision against the source, {}",
+    "label_map": "mean average precision by the labels, {}",
+    "source_label_map": "the source's own by the labels, {}",
+    "label_map_change": "change of it, {}",
+    "label_map_coco": "mean average precision by the labels, over all overlaps, {}",
 }
+
+_COUNTED = frozenset({"flips", "non_finite_values", "lost", "new", "found"})
+_SHARES = frozenset({"kept", "map", "label_map", "source_label_map", "label_map_coco", "mean_overlap", "min_overlap"})
 
 
 def figure_name(figure: Any) -> Markup:
@@ -413,10 +438,12 @@ def value_with_unit(figure: Any) -> Markup:
         if not figure.samples or abs(agreed - round(agreed)) > 1e-6:
             return percent(value)
         return Markup("{} of {}").format(value.show(str(round(agreed))), figure.samples)
-    if metric in {"flips", "non_finite_values"}:
+    if metric in _COUNTED:
         return value.show(f"{value.value:,.0f}" if value.value else "none")
     if metric in {"mean_cosine", "min_cosine"}:
         return value.show(f"{value.value:.6f}")
+    if metric in _SHARES | {"ranking", "nearest"}:
+        return value.show(f"{value.value:.4f}")
     return with_unit(value, figure.unit if unit else None)
 
 
@@ -425,7 +452,7 @@ def with_unit(value: Number, unit: Text | None, shown: str = "") -> Markup:
     shown = shown or _significant(float(_number(value).value), 3 if unit == "ms" else 2)
     if unit is None or not unit:
         return value.show(shown)
-    plural_unit = {"year": "years"}.get(unit.raw, unit.raw)
+    plural_unit = _PLURALS.get(unit.raw, unit.raw)
     return Markup("{} {}").format(value.show(shown), unit.replace_raw(plural_unit))
 
 
@@ -436,7 +463,13 @@ def signed(value: Number, unit: Text) -> Markup:
     return with_unit(value, unit, shown=f"{sign}{shown}")
 
 
+def letterboxed(image: Any) -> bool:
+    """Whether a picture keeps its aspect ratio and gets bars."""
+    return "fit" in image and bool(image["fit"] == "letterbox")
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
+    "letterboxed": letterboxed,
     "thousands": thousands,
     "significant": significant,
     "scientific": scientific,

@@ -7,6 +7,7 @@ from typing import Any
 
 from bot.card.filters import median
 from bot.card.views import Queries
+from bot.recipe_plan import DETECTION_METRICS
 
 DIFFERENCES = (
     "mean_absolute",
@@ -16,6 +17,9 @@ DIFFERENCES = (
     "flips",
     "mean_cosine",
     "min_cosine",
+    "ranking",
+    "nearest",
+    *DETECTION_METRICS,
     "non_finite_values",
 )
 """Metrics that say how far an artifact is from its source. Higher up comes first in a table."""

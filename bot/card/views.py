@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from bot.card.markdown import plain_text
 from bot.card.numbers import Kind, Ledger, Number, Text
+from bot.recipe_plan import YUNET_OUTPUTS
 from bot.records import Artifact, Measurement, Release, Source, StepRecord, Verdict
 
 _SHOWN_PROPERTIES: dict[type[BaseModel], dict[str, str]] = {
@@ -242,7 +243,7 @@ class Queries:
         triples = []
         for subject in declared:
             plan = declared[subject]
-            output = plan["from" if "from" in plan else "made_from"].raw
+            output = plan["from" if "from" in plan else "made_from"].raw or YUNET_OUTPUTS[0]
             if output in outputs and _belongs(plan, artifact):
                 triples.append((subject, plan, outputs[output]))
         return ListView(triples)
