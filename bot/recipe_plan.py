@@ -192,6 +192,10 @@ def _step(value: Any) -> Any:
 Step = Annotated[StepPlan, BeforeValidator(_step)]
 
 
+Candidate = Annotated[dict[str, dict[str, JsonValue]], Field(min_length=1)]
+"""Whole parameters for some of an artifact's steps, by the step's name."""
+
+
 class ArtifactPlan(Plan):
     """A file to make."""
 
@@ -203,6 +207,9 @@ class ArtifactPlan(Plan):
     )
     on_change: OnChange | None = Field(None, description="As the recipe's on_change, for this file alone.")
     steps: tuple[Step, ...] = Field((), description="In order; for a file that lies in the target, how it was made.")
+    tune: tuple[Candidate, ...] = Field(
+        (), description="Parameters that bot tune tries for the steps, by the step's name; publishing reads the steps."
+    )
 
     @property
     def taken_over(self) -> str:
@@ -331,6 +338,8 @@ DetectionMetric = Literal[
     "max_score_drift",
     "mean_box_drift",
     "max_box_drift",
+    "mean_overlap",
+    "min_overlap",
     "mean_point_drift",
     "max_point_drift",
     "map",

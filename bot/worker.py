@@ -31,26 +31,30 @@ Json = Any
 TASKS: Mapping[str, str] = MappingProxyType(
     {
         "graph.step": "bot.graph.tasks:step",
+        "graph.search_step": "bot.judging:step",
         "graph.inspect": "bot.graph.tasks:inspect",
+        "graph.external_files": "bot.graph.tasks:external_files",
         "graph.check": "bot.graph.tasks:check",
         "graph.ranges": "bot.graph.tasks:ranges",
         "licenses.declared": "bot.licenses.tasks:declared",
+        "recipe.parse": "bot.recipe_text:parse",
         "measure.samples": "bot.measure.tasks:samples",
         "measure.run": "bot.measure.tasks:run",
         "measure.compare": "bot.measure.tasks:compare",
+        "measure.spread": "bot.measure.spread:spread",
         "measure.checks": "bot.measure.tasks:checks",
         "measure.latency": "bot.measure.tasks:latency",
         "measure.open": "bot.measure.tasks:open_model",
         "measure.emulated_run": "bot.measure.fp16_tasks:emulated_run",
-    }
-)
-"""All that a worker can be asked to do: name to "module:function"."""
-
         "reference.describe": "bot.reference:describe",
         "reference.run": "bot.reference:run",
         "reference.checks": "bot.reference:checks",
         "reference.latency": "bot.reference:latency",
-GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open"})
+    }
+)
+"""All that a worker can be asked to do: name to "module:function"."""
+
+GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open", "measure.spread"})
 """Tasks that get the NVIDIA devices, where there are any."""
 
 _FILE_BYTES = 64 << 30
@@ -111,22 +115,22 @@ class Worker:
         writes: Sequence[Path] = (),
         on_progress: Callable[[int, int, str], None] | None = None,
         extra_path: Sequence[Path] = (),
+        interpreter: Interpreter | None = None,
     ) -> Json:
         """Run one task and return its answer.
 
         Args:
-        interpreter: Interpreter | None = None,
             task: A key of `TASKS`.
             arguments: The task's arguments, as JSON.
             reads: Files and folders that the task may read, at the same absolute path.
             writes: Folders that it may also write; made if missing.
             on_progress: Called with (done, total, text) as the task reports progress.
             extra_path: Folders that come first in the task's `sys.path`.
+            interpreter: The Python that the task runs in, with its packages; None for the bot's own.
 
         Returns:
             What the task returned.
 
-            interpreter: The Python that the task runs in, with its packages; None for the bot's own.
         Raises:
             BotError: Of the class that the task raised.
             WorkerError: The task raised anything else, crashed, or reached a limit; `details` has the traceback.
@@ -154,11 +158,11 @@ class Worker:
                 seconds=self._limits.seconds,
                 extra_path=tuple(extra_path),
                 on_progress=on_progress,
+                interpreter=interpreter,
             )
         except StartError as error:
             raise StepError(f"The worker could not be started: {error}.", where=task) from error
         if (failure := explain(outcome, task, seconds=self._limits.seconds)) is not None:
-                interpreter=interpreter,
             _log.debug("%s: %s", task, details(outcome))
             raise failure
         leftovers.check(writes, before, task)

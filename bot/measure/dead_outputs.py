@@ -107,6 +107,24 @@ def judge(pair: Pair) -> Iterator[Loss]:
             yield from _lone(pair.name, axis, channels, first, second, bounds)
 
 
+def groups_of(pair: Pair) -> Iterator[tuple[Floats, Floats]]:
+    """The source's and the candidate's values in each group of channels of like magnitude; all of them where an output
+    has no channels."""
+    source, candidate = _samples(pair)
+    parted = False
+    for axis in range(1, source.ndim):
+        if not 2 <= source.shape[axis] <= MAX_CHANNELS:
+            continue
+        first, second = (np.moveaxis(array, axis, 0).reshape(source.shape[axis], -1) for array in (source, candidate))
+        magnitudes = np.where(np.isfinite(first), np.abs(first), 0.0).max(axis=1)
+        for channels in _groups(magnitudes):
+            parted = True
+            if magnitudes[channels].max() > FAINT * magnitudes.max():
+                yield first[channels], second[channels]
+    if not parted:
+        yield source, candidate
+
+
 def _samples(pair: Pair) -> tuple[Floats, Floats]:
     source: Array = pair.source
     per_row = max(int(np.prod(source.shape[1:], dtype=np.int64)), 1)

@@ -39,7 +39,17 @@ def answers_of(
     *,
     source: SourceModel | None = None,
 ) -> Answers:
-    """Runs a model over all samples in the worker, unless that was done before on the same device and runtime."""
+    """Runs a model over all samples in the worker, unless that was done before on the same device and runtime.
+
+    Args:
+        context: The surroundings.
+        model: The file.
+        sha256: Of all that decides what it answers.
+        feeds: Graph input to .npy.
+        provider: What it runs on.
+        device: Its name.
+        source: The model as a source, which may be a torch module; None for an artifact.
+    """
     key = {
         "model": sha256,
         "feeds": {name: str(path.relative_to(context.work.root)) for name, path in feeds.items()},
@@ -63,6 +73,7 @@ def answers_of(
             },
             reads=[*(source.reads if source else [model.parent]), *folders_of(*feeds.values())],
             writes=[folder],
+            environment=source.environment if source else None,
         )
 
     folder, answer = context.work.entry("runs", key, make)
@@ -73,35 +84,40 @@ def as_answers(folder: Path, answer: dict[str, Any]) -> Answers:
     """What a task that ran a model answered, its files found in the folder that they were kept in."""
     files = {name: folder / Path(each["file"]).name for name, each in answer["outputs"].items()}
     return Answers(files, answer["provider"], answer.get("device", ""), answer["runtime"])
-            environment=source.environment if source else None,
 
 
 def compare(
     context: Context, prepared: Prepared, each: Built, samples: Samples, reference: Answers, outputs: Answers
 ) -> list[Measurement]:
     """The figures of an artifact's answers against its source's, per output and per decision that the recipe names."""
+    arguments = comparison(prepared, each, samples, reference, outputs)
+    reads = folders_of(*reference.files.values(), *outputs.files.values())
+    answer = context.call("measure.compare", arguments, reads=reads)
+    return [Measurement.model_validate(measurement) for measurement in answer["measurements"]]  # type: ignore[union-attr]
+
+
+def comparison(
+    prepared: Prepared, each: Built, samples: Samples, reference: Answers, outputs: Answers
+) -> dict[str, Json]:
+    """What the worker is told about two answers that it is to compare."""
     source = each.artifact.made_from
     plans: dict[str, Json] = {
         subject: plan.model_dump(mode="json", by_alias=True)
         for subject, plan in prepared.recipe.accuracy_of(source).items()
     }
-    answer = context.call(
-        "measure.compare",
-        {
-            "source": texts_of(reference.files),
-            "candidate": texts_of(outputs.files),
-            "plans": plans,
-            "samples": list(samples.digests),
-            "samples_digest": samples.digest,
-            "artifact": each.artifact.name,
-            "against": f"source:{source}",
-            "provider": outputs.provider,
-            "device": outputs.device,
-            "runtime": outputs.runtime,
-        },
-        reads=folders_of(*reference.files.values(), *outputs.files.values()),
-    )
-    return [Measurement.model_validate(measurement) for measurement in answer["measurements"]]  # type: ignore[union-attr]
+    return {
+        "source": texts_of(reference.files),
+        "candidate": texts_of(outputs.files),
+        "plans": plans,
+        "samples": list(samples.digests),
+        "samples_digest": samples.digest,
+        **geometry(prepared.recipe, source, samples),
+        "artifact": each.artifact.name,
+        "against": f"source:{source}",
+        "provider": outputs.provider,
+        "device": outputs.device,
+        "runtime": outputs.runtime,
+    }
 
 
 def folders_of(*paths: Path) -> list[Path]:

@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bot.errors import HubError, VerificationError
+from bot.pipeline import handover
 from bot.pipeline.assembling import Assembled, assemble, make_release
 from bot.pipeline.building import Built, build_artifacts
 from bot.pipeline.context import Context
+from bot.pipeline.licensing import saying_stops
 from bot.pipeline.measuring import Figures, measure
 from bot.pipeline.opening import opens
+from bot.pipeline.placing import Standing, placed, take_over, what_is_there
 from bot.pipeline.prepare import Prepared, prepare
 from bot.pipeline.releasing import Outcome, nothing_left, outcome_of, respect_withheld, send
-from bot.pipeline.reviewing import what_is_published
-from bot.pipeline.samples import Samples, load_samples
+from bot.pipeline.samples import Samples, load_calibration, load_samples
 from bot.recipe import Recipe
+from bot.records import short
 
 if TYPE_CHECKING:
-    from bot.card.published import Published
     from bot.hub.publish import Publication
 
 
-def build(context: Context, recipe: Recipe) -> Outcome:
+def build(context: Context, recipe: Recipe, *, out: Path | None = None) -> Outcome:
     """Fetches, builds, measures, judges and renders, and publishes nothing.
+
+    Args:
+        context: The surroundings.
+        recipe: What to do.
+        out: A new folder for the hand-over; None for none.
 
     Raises:
         BotError: A stage failed.
     """
+    if out is not None:
+        handover.require_new(out)
     prepared = prepare(context, recipe)
-    return outcome_of(_make(context, prepared, _what_is_published(context, recipe)).assembled)
+    made = _make(context, prepared, _what_is_there(context, recipe))
+    if out is not None:
+        handover.write(out, made.assembled.release, made.built)
+    return outcome_of(made.assembled)
 
 
 def publish(
@@ -52,7 +65,9 @@ def publish(
     """
     from bot.hub.publish import require_embedded
 
-    prepared = prepare(context, recipe)
+    with saying_stops(context, recipe, dry_run=dry_run):
+        prepared = prepare(context, recipe)
+        prepared.licensing.require_reviewed(recipe)
     if prepared.random_weights:
         require_embedded(context.hub, recipe.plan.target.repo)
     done = nothing_left(context, recipe, prepared.identity, dry_run=dry_run, reopen=reopen)
@@ -60,7 +75,7 @@ def publish(
         return done
     if not retry:
         respect_withheld(context, recipe, prepared.identity)
-    made = _make(context, prepared, what_is_published(context.hub, recipe.plan.target.repo))
+    made = _make(context, prepared, what_is_there(context.hub, recipe.plan.target.repo))
     return send(
         context,
         recipe,
@@ -71,13 +86,13 @@ def publish(
     )
 
 
-def _what_is_published(context: Context, recipe: Recipe) -> Published | None:
-    """What the target holds, for the review; a build needs no target, and goes on if it cannot be read."""
+def _what_is_there(context: Context, recipe: Recipe) -> Standing:
+    """What the target holds, for names and review; a build needs no target, and goes on if it cannot be read."""
     try:
-        return what_is_published(context.hub, recipe.plan.target.repo)
+        return what_is_there(context.hub, recipe.plan.target.repo)
     except HubError as error:
-        context.reporter.warn(f"the review compares with nothing, since the target could not be read: {error}")
-        return None
+        context.reporter.warn(f"the target could not be read: nothing is compared, nothing gets a new name ({error})")
+        return Standing()
 
 
 @dataclass(frozen=True)
@@ -90,14 +105,18 @@ class _Made:
     figures: dict[str, Figures]
 
 
-def _make(context: Context, prepared: Prepared, previous: Published | None) -> _Made:
+def _make(context: Context, prepared: Prepared, there: Standing) -> _Made:
     context.work.clean()
+    recipe = prepared.recipe
+    taken_over = take_over(context, recipe)
     samples = load_samples(context, prepared)
-    built = build_artifacts(context, prepared, samples.feeds)
+    calibration = load_calibration(context, prepared, samples)
+    built = build_artifacts(context, prepared, samples.feeds, taken_over, calibration)
+    built = placed(recipe, short(prepared.identity), there.target, built)
     figures = measure(context, prepared, built, samples)
-    context.reporter.stage("gate", prepared.recipe.name)
+    context.reporter.stage("gate", recipe.name)
     release = make_release(context, prepared, built, samples, figures)
-    return _Made(assemble(context, prepared, release, built, previous), built, samples, figures)
+    return _Made(assemble(context, prepared, release, built, there.published), built, samples, figures)
 
 
 def _verify(context: Context, made: _Made, publication: Publication) -> None:

@@ -129,6 +129,7 @@ def run_single_step(
                     "parameters": parameters,
                     "scratch": str(scratch),
                     "feeds": {key: str(value) for key, value in feeds.items()},
+                    "calibration": {key: str(value) for key, value in feeds.items()},
                     "code": None,
                 },
                 reads=[path.parent, folder],

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from bot.measure.detection.average_precision import THRESHOLDS, Truth, mean_average_precision, truth_of
-from bot.measure.detection.boxes import Detections, Floats
+from bot.measure.detection.boxes import Detections, Floats, overlaps
 from bot.measure.detection.matching import Matches, match
 from bot.measure.detection.plan import DetectionPlan
 
@@ -74,6 +74,10 @@ class Comparison:
         return self._each(
             lambda first, second: np.linalg.norm(first.points - second.points, axis=2).max(axis=1, initial=0.0)
         )
+
+    def pair_overlaps(self) -> list[Floats]:
+        """Per picture and pair, intersection over union of its two boxes."""
+        return self._each(lambda first, second: np.diagonal(overlaps(first.boxes, second.boxes)))
 
     def _each(self, distance: Callable[[Detections, Detections], Floats]) -> list[Floats]:
         return [
@@ -160,6 +164,15 @@ def _drifts(comparison: Comparison) -> list[Figure]:
         found += [
             Figure(f"mean_{name}", float(values.mean()), f"mean {what}, over the kept detections", unit, worst),
             Figure(f"max_{name}", float(values.max()), f"largest {what}, of the kept detections", unit, worst, drawn),
+        ]
+    shared = [*comparison.pair_overlaps()]
+    values = np.concatenate(shared) if shared else np.zeros(0)
+    if values.size:
+        worst = tuple(float(1 - each.min(initial=1.0)) for each in shared)
+        what = "intersection over union of a detection with its partner"
+        found += [
+            Figure("mean_overlap", float(values.mean()), f"mean {what}", per_picture=worst),
+            Figure("min_overlap", float(values.min()), f"smallest {what}", per_picture=worst),
         ]
     return found
 
