@@ -160,6 +160,8 @@ class Seeder:
 
     def _create(self, kind: str, repo_id: str, author: Any) -> Any:
         """A new repository: the first is created, and the others have its files, which are the same in all of them."""
+        from bot.localhub.clock import iso
+
         if self._empty is None or kind != "models":
             made = self.store.create(kind, repo_id, author, self._clock)
             if kind == "models":
@@ -170,7 +172,7 @@ class Seeder:
         shutil.copytree(self._empty, place, copy_function=os.link)
         repository = self.store.repository(kind, repo_id)
         unique = hashlib.sha256(repo_id.encode()).hexdigest()[:24]
-        repository.change_settings({"id": unique, "createdAt": self._clock.isoformat()})
+        repository.change_settings({"id": unique, "createdAt": iso(self._clock)})
         return repository
 
 
