@@ -188,7 +188,7 @@ def repositories(scratch: Path, cache: Path, full: bool) -> Iterable[Repository]
     """
     size = "full" if full else "tiny"
     yield minilm(cache)
-    yield random_model("microsoft/wavlm-base-plus", "wavlm", "mit", scratch / "wavlm", size)
+    yield random_model("microsoft/wavlm-base-plus", "wavlm", "cc-by-sa-3.0", scratch / "wavlm", size)
     yield random_model("facebook/dinov2-base", "dinov2", "apache-2.0", scratch / "dinov2", size)
     yield speech(scratch / "speech", cache)
     yield declaration(cache)

@@ -47,7 +47,36 @@ def bert(size: str) -> tuple[Any, Any]:
     return config, BertModel(config)
 
 
-MAKERS: dict[str, Callable[[str], tuple[Any, Any]]] = {"wavlm": wavlm, "dinov2": dinov2, "bert": bert}
+def xlm_roberta(size: str) -> tuple[Any, Any]:
+    """XLM-RoBERTa base, or two layers of 32 channels with a vocabulary of its own."""
+    from transformers import XLMRobertaConfig, XLMRobertaModel
+
+    tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    tiny |= {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 98}
+    full = {"vocab_size": 250_002, "max_position_embeddings": 514}
+    config = XLMRobertaConfig(**(tiny if size == "tiny" else full), type_vocab_size=1, layer_norm_eps=1e-5)
+    return config, XLMRobertaModel(config)
+
+
+def modernbert(size: str) -> tuple[Any, Any]:
+    """mmBERT base, or three layers of 32 channels that look 8 tokens far, with a vocabulary of its own."""
+    from transformers import ModernBertConfig, ModernBertModel
+
+    tiny = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 48}
+    tiny |= {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 128, "local_attention": 16}
+    full = {"vocab_size": 256_000, "local_rope_theta": 160_000.0}
+    special = dict.fromkeys(("pad_token_id", "eos_token_id", "bos_token_id", "cls_token_id", "sep_token_id"), 0)
+    config = ModernBertConfig(**(tiny if size == "tiny" else full), **special)
+    return config, ModernBertModel(config)
+
+
+MAKERS: dict[str, Callable[[str], tuple[Any, Any]]] = {
+    "wavlm": wavlm,
+    "dinov2": dinov2,
+    "bert": bert,
+    "xlm_roberta": xlm_roberta,
+    "modernbert": modernbert,
+}
 PICKLED = {"wavlm": "pytorch_model.bin"}
 """Architectures whose upstream publishes pickled weights, and what it calls them."""
 

@@ -394,6 +394,11 @@ def provider_name(provider: Text) -> Markup:
     return provider.show(names.get(provider.raw) or provider.ledger.escape(provider.raw))
 
 
+def cosine(value: Number) -> Markup:
+    """A cosine, with as many digits as tell it from one."""
+    return _number(value).show(f"{value.value:.6f}")
+
+
 def limit(verdict: Any) -> Markup:
     """A verdict's limit: at most 0.02 years; all, where every decision must agree."""
     if verdict is None or verdict.limit is None:
@@ -401,6 +406,8 @@ def limit(verdict: Any) -> Markup:
     if verdict.rule.raw.endswith(".agreement"):
         return verdict.limit.show("all") if verdict.limit == 1 else Markup("at least {}").format(percent(verdict.limit))
     word = "at most" if verdict.comparison == "max" else "at least"
+    if verdict.rule.raw.endswith("_cosine"):
+        return Markup("{} {}").format(word, cosine(verdict.limit))
     return Markup("{} {}").format(word, with_unit(verdict.limit, verdict.unit))
 
 
@@ -510,6 +517,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "figure_label": figure_label,
     "plain_entries": plain_entries,
     "provider_name": provider_name,
+    "cosine": cosine,
     "limit": limit,
     "verdict_value": verdict_value,
     "moves": moves,

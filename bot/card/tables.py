@@ -117,7 +117,9 @@ def _accuracy_table(queries: Queries, artifact: Any, outputs: bool) -> AccuracyT
     figures = [
         figure
         for figure in queries.figures(artifact.name)
-        if figure.metric.raw in DIFFERENCES and (outputs or not figure.subject.startswith("output:"))
+        if figure.metric.raw in DIFFERENCES
+        and figure.subject != "export"
+        and (outputs or not figure.subject.startswith("output:"))
     ]
     # Decisions first, raw outputs after them; what counts NaN and infinity reads best last.
     figures.sort(key=lambda figure: (figure.metric.raw == "non_finite_values", figure.subject.startswith("output:")))

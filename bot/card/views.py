@@ -158,6 +158,10 @@ class ListView(tuple[Any, ...]):
         return super().__new__(cls, items)
 
 
+MEDIA = ("audio", "text", "tensor")
+"""What an input is filled with that is no picture, as a recipe writes it."""
+
+
 class Queries:
     """Questions that templates ask of a release, as functions."""
 
@@ -182,6 +186,11 @@ class Queries:
             "input_groups": self.input_groups,
             "output_groups": self.output_groups,
             "usage_groups": self.usage_groups,
+            "media_of": self.media_of,
+            "media_groups": self.media_groups,
+            "tokenizer_repo": self.tokenizer_repo,
+            "tokenizer_file": self.tokenizer_file,
+            "export_tables": self.export_tables,
         }
 
     def artifact(self, name: str | Text) -> Any:
@@ -235,6 +244,59 @@ class Queries:
             plan = next((declared[key] for key in keys if key in declared), None)
             pairs.append((signature, plan["image"] if plan is not None and "image" in plan else None))
         return ListView(pairs)
+
+    def media_of(self, artifact: Any) -> ListView:
+        """The inputs of an artifact that are filled with no picture: triples of kind, plan and signature."""
+        found = []
+        for signature, plan in zip(artifact.signature.inputs, self._plans_shown(artifact), strict=True):
+            kind = next((kind for kind in MEDIA if plan is not None and kind in plan), None)
+            if kind is not None:
+                found.append((kind, plan[kind], signature))
+        return ListView(found)
+
+    def _plans_shown(self, artifact: Any) -> list[Any]:
+        """What the recipe says of each input of an artifact; None where it says nothing."""
+        declared = self.view.declared["inputs"] if "inputs" in self.release.declared else {}
+        names = [signature.name.raw for signature in artifact.signature.inputs]
+        keys = [(f"{artifact.made_from.raw}/{name}", name) for name in names]
+        return [next((declared[key] for key in pair if key in declared), None) for pair in keys]
+
+    def media_groups(self) -> ListView:
+        """One artifact for each kind of input that a snippet can fill: one sound, or nothing but a text's tokens."""
+        found = []
+        for group in self.input_groups():
+            artifact = group[0]
+            kinds = [kind for kind, *_ in self.media_of(artifact)]
+            if len(kinds) == len(artifact.signature.inputs) and (kinds == ["audio"] or set(kinds) == {"text"}):
+                found.append(artifact)
+        return ListView(found)
+
+    def tokenizer_repo(self, plan: Any) -> Any:
+        """Where a reader gets a tokenizer: from the release itself if it carries it, else from the source."""
+        record = self.view.source.files[plan["tokenizer"]]
+        carried = any(copy.path == record.path for copy in self.view.copies)
+        return self.view.target if carried or not self.release.source.repo else self.view.source.repo
+
+    def tokenizer_file(self, plan: Any) -> Any:
+        """The path of a tokenizer there."""
+        path = self.view.source.files[plan["tokenizer"]].path
+        carried = any(copy.path == path for copy in self.view.copies)
+        return path.replace_raw(f"source/{path.raw}") if carried else path
+
+    def export_tables(self) -> ListView:
+        """What the exported graphs were held against: triples of an artifact, its rows, and what it must not be fed.
+
+        Artifacts that were exported alike stand together, as the first of them.
+        """
+        found: list[Any] = []
+        seen: list[Any] = []
+        for artifact in self.view.published:
+            step = self.step(artifact, "export_torch")
+            report = self.release.artifact(artifact.name.raw).steps[0].report if step is not None else {}
+            if report.get("truth") and report not in seen:
+                seen.append(report)
+                found.append((artifact, step.report["truth"], step.report["refused"]))
+        return ListView(found)
 
     def decisions_of(self, artifact: Any) -> ListView:
         """What the recipe decodes from an artifact's outputs: triples of subject, plan and the output's signature."""

@@ -17,7 +17,7 @@ from bot.hub.download import Expected, Mismatch
 from bot.hub.pin_history import Held, Releases, held_at
 from bot.hub.pin_manifest import PinManifest, PlacedPin, Text
 from bot.hub.pin_signatures import signature_changes, why_too_new
-from bot.hub.pins import Pin, is_commit
+from bot.hub.pins import Pin, is_commit, pinned_paths
 from bot.records import Artifact
 
 Status = Literal["ok", "unresolved", "different"]
@@ -295,7 +295,7 @@ def _match(pin: Pin, pinned: Held | None, newest: Held) -> tuple[Artifact, int] 
     if old is None:
         return newest.find(pin.file, pin.sha256)
     artifact = newest.published(old[0].name)
-    if artifact is None or old[1] > len(artifact.signature.external_files):
+    if artifact is None or old[1] >= len(pinned_paths(artifact)):
         return None
     return artifact, old[1]
 

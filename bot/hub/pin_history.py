@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bot.errors import VerificationError
 from bot.hub.bundle import Manifest
 from bot.hub.client import Hub
-from bot.hub.pins import Pin, external_paths, pins_of, release_at
+from bot.hub.pins import Pin, pinned_paths, pins_of, release_at
 from bot.hub.target import HISTORY, MAIN
 from bot.records import Artifact, Release
 
@@ -22,14 +22,14 @@ class Held:
     manifest: Manifest | None
 
     def find(self, file: str, sha256: str = "") -> tuple[Artifact, int] | None:
-        """The published artifact that a file belongs to: 0 for its graph, n for its n-th file with weights.
+        """The published artifact that a file belongs to: 0 for its graph, n for the n-th file beside it.
 
         Args:
             file: Path in the repository.
             sha256: If it is given, a graph with this content under another name is found too.
         """
         for artifact in self.release.published:
-            for index, path in enumerate((artifact.file, *external_paths(artifact))):
+            for index, path in enumerate(pinned_paths(artifact)):
                 if path == file:
                     return artifact, index
         same = [artifact for artifact in self.release.published if artifact.sha256 == sha256]

@@ -55,7 +55,7 @@ class PinnedArtifact:
 
     Attributes:
         artifact: Its record.
-        pins: The graph first, then the files beside it that hold its weights.
+        pins: The graph first, then the files beside it that hold its weights, then its sidecar.
         measured_on: Providers that it was measured on.
         not_on: Providers on which it failed a gate.
     """
@@ -190,12 +190,20 @@ def _pinned(
                 where=f"{repo}@{revision[:12]}: {path}",
             )
         pins.append(Pin(repo, revision, path, sha256, not_on))
+    if artifact.sidecar is not None:
+        pins.append(Pin(repo, revision, artifact.sidecar.path, artifact.sidecar.sha256))
     return PinnedArtifact(artifact, tuple(pins), tuple(sorted(measured)), not_on)
 
 
 def external_paths(artifact: Artifact) -> tuple[str, ...]:
     """Paths in the repository of the files that hold an artifact's weights beside its graph."""
     return paths_of(artifact)[1:]
+
+
+def pinned_paths(artifact: Artifact) -> tuple[str, ...]:
+    """Paths in the repository of all files that an artifact is pinned by, in the order of its pins."""
+    beside = (artifact.sidecar.path,) if artifact.sidecar is not None else ()
+    return (artifact.file, *external_paths(artifact), *beside)
 
 
 def not_on_of(release: Release, artifact: str) -> tuple[str, ...]:

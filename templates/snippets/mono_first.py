@@ -1,0 +1,1 @@
+sound = sound[0]  # noqa: F821

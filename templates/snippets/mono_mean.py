@@ -1,0 +1,1 @@
+sound = sound.mean(axis=0)  # noqa: F821

@@ -1,0 +1,3 @@
+import sys
+
+texts = sys.argv[1:]
