@@ -15,7 +15,9 @@ ARCHITECTURES: dict[str, str] = {
     "emotion2vec": "bot.graph.export.emotion2vec",
     "farl": "bot.graph.export.farl",
     "linmult": "bot.graph.export.linmult",
+    "modernbert": "bot.graph.export.modernbert",
     "wavlm": "bot.graph.export.wavlm",
+    "xlm_roberta": "bot.graph.export.xlm_roberta",
 }
 """Name to module. A module imports no torch until its `load` is called."""
 

@@ -71,6 +71,7 @@ def describe(
     width: int,
     longest: int,
     random_weights: bool,
+    beyond: int = 0,
     notes: tuple[str, ...] = (),
 ) -> Exportable:
     """All that there is to say of an encoder of text.
@@ -82,6 +83,7 @@ def describe(
         width: Of the states.
         longest: Most tokens that it takes.
         random_weights: Nobody trained it.
+        beyond: A number of tokens beyond which the network does something else; longer texts are tried too.
         notes: For the sidecar.
     """
     pooled = parameters.pooling != "none"
@@ -107,14 +109,14 @@ def describe(
         batch, tokens = feeds["attention_mask"].shape
         return {**feeds, "attention_mask": _mask(np.full(batch, 1), tokens)}
 
-    longest_tried = min(4 * TRACED + 1, longest)
+    longest_tried = min(4 * TRACED + 1 + beyond, longest)
     return Exportable(
         module=encoder(backbone, parameters),
         inputs=(Port("input_ids", "int64", ("batch", "tokens")), Port("attention_mask", "int64", ("batch", "tokens"))),
         outputs=(Port(name, "float32", shape),),
         axes=(
             Axis("batch", traced=2, sizes=(1, 3)),
-            Axis("tokens", traced=TRACED, sizes=(3, 29, longest_tried), maximum=longest),
+            Axis("tokens", traced=min(TRACED + beyond, longest), sizes=(3, 29, longest_tried), maximum=longest),
         ),
         example=example,
         facts=Facts(
