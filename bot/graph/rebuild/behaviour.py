@@ -19,7 +19,9 @@ from bot.graph.rebuild.folding import Operation, Value, evaluate
 
 Array = NDArray[Any]
 
-MASK_OPERATORS = frozenset({"And", "Cast", "Equal", "Expand", "Greater", "GreaterOrEqual", "Not", "Or", "Sub", "Where"})
+MASK_OPERATORS = frozenset(
+    {"And", "Cast", "Equal", "Expand", "GatherND", "Greater", "GreaterOrEqual", "Not", "Or", "Sub", "Where"}
+)
 """Those that may stand besides in attention that reads a mask of zeros and ones: a threshold of it is no other mask."""
 
 ATTENTION_OPERATORS = frozenset(
@@ -69,8 +71,8 @@ class Attention:
         rotation: None for attention without rotary positions.
         masked: Whether a mask says which tokens are read.
         masked_score: What stands for a masked token's score. It only matters where every token is masked.
-        empty: What the source answers where every token is masked: `mean` of all values, `unmasked`, as if none were,
-            or `other`.
+        empty: What the source answers where every token is masked: the `mean` of all values, `unmasked`, as if none
+            were, `zero`, or `other`. The score makes no other attention answer the last two.
     """
 
     heads: int
@@ -176,7 +178,8 @@ def _with_empty(attention: Attention, parts: list[Array], answer: Array) -> Atte
             np.abs(attend(tried, parts[0], parts[1], parts[2], read) - answer).max() < _EMPTY_AGREEMENT
         ):  # NaN is no agreement
             return tried
-    return replace(attention, masked=True, masked_score=LOWEST, empty="other")
+    empty = "zero" if not answer.any() else "other"
+    return replace(attention, masked=True, masked_score=LOWEST, empty=empty)
 
 
 def signature(

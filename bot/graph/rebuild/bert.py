@@ -51,9 +51,9 @@ def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[s
     Raises:
         StepError: The source has no BERT, or not one that is known; the error names the block.
     """
-    folded = fold(source, *_SIZES[0], architecture="BERT")
+    folded = fold(source, *_SIZES[0], architecture="BERT", surrounded=True)
     free = batch_is_free(source) or length_is_free(source)
-    other = fold(source, *_SIZES[1], architecture="BERT") if free else None
+    other = fold(source, *_SIZES[1], architecture="BERT", surrounded=True) if free else None
     encoder = read_encoder(folded, other)
     ends = _ends(folded, encoder)
     around = Surroundings(source, folded, other, ends)

@@ -34,8 +34,8 @@ def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[s
     Raises:
         StepError: The source has no DINOv2, or not one that is known; the error names the block.
     """
-    folded = fold(source, _BATCHES[0], architecture=DINOV2.name)
-    other = fold(source, _BATCHES[1], architecture=DINOV2.name) if batch_is_free(source) else None
+    folded = fold(source, _BATCHES[0], architecture=DINOV2.name, surrounded=True)
+    other = fold(source, _BATCHES[1], architecture=DINOV2.name, surrounded=True) if batch_is_free(source) else None
     network = read_network(folded, DINOV2)
     head = read_head(folded, network, streams=True)
     around = Surroundings(source, folded, other, list(head.ends))

@@ -226,12 +226,23 @@ def _lookup_at(value: Value) -> Lookup | None:
 def _mask(folded: Folded, lookups: list[Lookup]) -> Value | None:
     """The input that may say which tokens are read: the one of their shape that nothing is looked up by."""
     shape = lookups[0].ids.shape
-    taken = {lookup.ids for lookup in lookups}
+    taken = {value for lookup in lookups for value in _sources(lookup.ids)}
     found = [value for value in folded.inputs if value.shape == shape and value not in taken and value.readers]
     if len(found) > 1:
         names = ", ".join(repr(value.name) for value in found)
         raise refusal(folded, "mask", "one input that says which tokens are read", names)
     return found[0] if found else None
+
+
+def _sources(value: Value) -> set[Value]:
+    """All that a value is computed from, and itself."""
+    found, waiting = {value}, [value]
+    while waiting:
+        producer = waiting.pop().producer
+        new = {operand for operand in (producer.operands if producer else []) if operand not in found}
+        found |= new
+        waiting += new
+    return found
 
 
 class _LayerReader:

@@ -163,7 +163,9 @@ def length_is_free(model: Model) -> bool:
     return any(not axis.HasField("dim_value") for axis in axes)
 
 
-def fold(model: Model, batch: int, length: int | None = None, architecture: str = "DINOv3") -> Folded:
+def fold(
+    model: Model, batch: int, length: int | None = None, architecture: str = "DINOv3", surrounded: bool = False
+) -> Folded:
     """Folds a model at one batch size.
 
     Args:
@@ -171,19 +173,34 @@ def fold(model: Model, batch: int, length: int | None = None, architecture: str 
         batch: What the free first axis of an input becomes.
         length: What its other free axes become; None for no size.
         architecture: What the model should be, for messages.
+        surrounded: It may be a part of the model; operators that are not known are let through.
 
     Raises:
         StepError: It has a Loop, a Scan, or an If whose branch depends on the input.
     """
-    return _Folder(model, batch, length, architecture).run()
+    return _Folder(model, batch, length, architecture, surrounded).run()
+
+
+def reads_of(node: NodeProto) -> list[str]:
+    """What a node reads, captured values of its subgraphs included."""
+    found = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+            own |= {name for each in graph.node for name in each.output}
+            inner = [name for each in graph.node for name in reads_of(each)]
+            inner += [value.name for value in graph.output]
+            found += [name for name in inner if name not in own]
+    return list(dict.fromkeys(found))
 
 
 class _Folder:
-    def __init__(self, model: Model, batch: int, length: int | None, architecture: str) -> None:
+    def __init__(self, model: Model, batch: int, length: int | None, architecture: str, surrounded: bool) -> None:
         self.model = model
         self.batch = batch
         self.length = length
         self.architecture = architecture
+        self.surrounded = surrounded
         self.where = model.path.name
         self.opsets = opsets_of(model.proto)
         self.operations: list[Operation] = []
@@ -246,6 +263,9 @@ class _Folder:
 
     def _branch(self, node: NodeProto, scope: dict[str, Value], prefix: str) -> None:
         condition = self._find(scope, node.input[0])
+        if not condition.constant and self.surrounded:
+            self._opaque("If", node, scope, prefix)
+            return
         if not condition.constant:
             raise StepError(
                 f"has an If whose branch depends on its input, which no {self.architecture} does.", where=self.where
@@ -278,6 +298,9 @@ class _Folder:
 
         attributes = {each.name: helper.get_attribute_value(each) for each in node.attribute if each.type != 5}
         if any(each.HasField("g") or each.graphs for each in node.attribute):
+            if self.surrounded:
+                self._opaque(op, node, scope, prefix)
+                return
             raise StepError(f"has a {op}, which no {self.architecture} needs.", where=self.where)
         inputs = [self._find(scope, name) if name else None for name in node.input]
         if schema_of(node, self.opsets) is None:
@@ -301,9 +324,12 @@ class _Folder:
                 value.kept = value.read()
                 value.shape = value.kept.shape
         if not constant:
-            self.operations.append(operation)
-            for value in dict.fromkeys(operation.operands):
-                value.readers.append(operation)
+            self._keep(operation)
+
+    def _keep(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        for value in dict.fromkeys(operation.operands):
+            value.readers.append(operation)
 
     def _foreign(
         self, op: str, node: NodeProto, attributes: dict[str, Any], scope: dict[str, Value], prefix: str
@@ -311,7 +337,11 @@ class _Folder:
         """A node whose operator ONNX does not know: one of ONNX Runtime's that can be taken apart, or a refusal."""
         second = scope[node.input[1]] if len(node.input) > 1 and node.input[1] else None
         rank = len(second.sizes) if second is not None else 0
-        parts = plain_nodes(op, node, attributes, rank, self.opsets.get("ai.onnx", 0))
+        products = frozenset(place for place, name in enumerate(node.input) if name and _is_product(scope.get(name)))
+        parts = plain_nodes(op, node, attributes, rank, self.opsets.get("ai.onnx", 0), products)
+        if parts is None and self.surrounded:
+            self._opaque(op, node, scope, prefix)
+            return
         if parts is None:
             remedy = "Give this step the file as it was exported, before a runtime optimised it."
             raise StepError(f"has the operator {op}, which this step does not know.", where=self.where, remedy=remedy)
@@ -320,6 +350,15 @@ class _Folder:
                 scope[part.output[0]] = self._add(self._constant(prefix + part.output[0], part))
             else:
                 self._node(part.op_type, part, scope, prefix)
+
+    def _opaque(self, op: str, node: NodeProto, scope: dict[str, Value], prefix: str) -> None:
+        """A node of which nothing is known but what it reads, in its subgraphs too."""
+        operation = Operation(op, node, [self._find(scope, name) for name in reads_of(node)])
+        for name in node.output:
+            if name:
+                scope[name] = self._add(Value(prefix + name, None, 0, operation))
+                operation.outputs.append(scope[name])
+        self._keep(operation)
 
     def _is_constant(self, operation: Operation) -> bool:
         if operation.op in ("Shape", "Size"):
@@ -352,6 +391,13 @@ class _Folder:
         except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
             raise StepError(f"has a {operation.op} whose types do not fit: {error}", where=self.where) from error
         return {name: _described(kind) for name, kind in inferred.items()}
+
+
+def _is_product(value: Value | None) -> bool:
+    """Whether a value is a product with a matrix, perhaps reshaped."""
+    while value is not None and value.producer is not None and value.producer.op == "Reshape":
+        value = value.producer.inputs[0]
+    return value is not None and value.producer is not None and value.producer.op in ("MatMul", "Gemm")
 
 
 def _described(kind: Any) -> tuple[tuple[int, ...] | None, int]:

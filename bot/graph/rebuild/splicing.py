@@ -13,7 +13,7 @@ import numpy as np
 from bot.errors import StepError
 from bot.graph.model_file import Model
 from bot.graph.rebuild.builder import OPSET, Builder
-from bot.graph.rebuild.folding import Folded, Value
+from bot.graph.rebuild.folding import Folded, Value, reads_of
 from bot.graph.rebuild.head import same_in_opset
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Surroundings:
         return value if equal else None
 
     def opset(self, inputs: list[str]) -> int:
-        """The opset that the result can have: the usual one if all nodes that stay are the same in it, else the source's.
+        """The opset that the result can have: the usual one if the nodes that stay are the same in it, else their own.
 
         Raises:
             StepError: It would have to be the source's, and is too old.
@@ -203,19 +203,6 @@ class Splicer:
                 kept = name in self.outputs and name not in self.around.ends
                 self.names[name] = made.output[place] = name if kept else self.builder.fresh("head/value")
         self.builder.model.proto.graph.node.append(made)
-
-
-def reads_of(node: NodeProto) -> list[str]:
-    """What a node reads, captured values of its subgraphs included."""
-    found = [name for name in node.input if name]
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-            own |= {name for each in graph.node for name in each.output}
-            inner = [name for each in graph.node for name in reads_of(each)]
-            inner += [value.name for value in graph.output]
-            found += [name for name in inner if name not in own]
-    return list(dict.fromkeys(found))
 
 
 def _nodes_in(graph: GraphProto) -> list[NodeProto]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def plain_nodes(
-    op: str, node: NodeProto, attributes: dict[str, Any], rank: int, version: int
+    op: str, node: NodeProto, attributes: dict[str, Any], rank: int, version: int, products: frozenset[int]
 ) -> list[NodeProto] | None:
     """The nodes that a fused one stands for.
 
@@ -26,6 +26,7 @@ def plain_nodes(
         attributes: Its attributes.
         rank: Of its second input.
         version: Of ONNX's own operators in the model.
+        products: Places of the inputs that are products with matrices.
 
     Returns:
         None if it is no operator that is known here, or is used in a way that is not.
@@ -33,18 +34,21 @@ def plain_nodes(
     expand = _KNOWN.get(op)
     if expand is None or (op == "LayerNormalization" and version >= 17):
         return None
-    parts = _Parts(node, attributes, rank, version)
+    parts = _Parts(node, attributes, rank, version, products)
     return parts.nodes if expand(parts) else None
 
 
 class _Parts:
     """Nodes that are made one after the other."""
 
-    def __init__(self, node: NodeProto, attributes: dict[str, Any], rank: int, version: int) -> None:
+    def __init__(
+        self, node: NodeProto, attributes: dict[str, Any], rank: int, version: int, products: frozenset[int]
+    ) -> None:
         self.node = node
         self.attributes = attributes
         self.rank = rank
         self.version = version
+        self.products = products
         self.nodes: list[NodeProto] = []
 
     def add(self, op: str, *inputs: str, result: str = "", **attributes: Any) -> str:
@@ -111,8 +115,10 @@ def _skip_norm(parts: _Parts) -> bool:
     if any(parts.node.output[1:3]) or not parts.input(2):
         return False
     if parts.input(4):
-        added = parts.add("Add", parts.input(1), parts.input(4))
-        total = parts.add("Add", parts.input(0), added, result=total)
+        # The bias is that of a projection, and either input may be the projection.
+        branch = 0 if 0 in parts.products and 1 not in parts.products else 1
+        added = parts.add("Add", parts.input(branch), parts.input(4))
+        total = parts.add("Add", parts.input(1 - branch), added, result=total)
     else:
         total = parts.add("Add", parts.input(0), parts.input(1), result=total)
     parts.norm(total, parts.input(2), parts.input(3))
