@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from pydantic import ValidationError
 
@@ -133,8 +134,8 @@ class Recipe:
         """Raises the `RecipeError` for one key of this recipe."""
         raise RecipeError(f"{_dotted(path)}: {what}.", where=self.locate(*path), remedy=remedy)
 
-    def identity_parts(self, *, retry: int | None = None) -> dict[str, Any]:
-        """What of the recipe makes a release this one and no other: its meaning, code and texts, not its comments.
+    def meaning(self, *, retry: int | None = None) -> str:
+        """The digest of what recipe.yaml says, as far as it decides a release; its comments do not.
 
         Args:
             retry: In place of the recipe's own `retry`.
@@ -143,13 +144,24 @@ class Recipe:
         plain["retry"] = plain["retry"] if retry is None else retry
         plain["upstream"].pop("cooldown")
         plain.pop("runner")
+        for artifact in plain["artifacts"].values():
+            artifact.pop("tune")  # What could be built: what is built stands in the steps.
         if not plain["retry"]:
             plain.pop("retry")  # So that the key, when it came, changed no identity.
+        return digest({"name": self.name, "plan": plain})
+
+    def identity_parts(self, *, retry: int | None = None) -> dict[str, Any]:
+        """What of the recipe makes a release this one and no other: its meaning, its code and its texts.
+
+        Args:
+            retry: In place of the recipe's own `retry`.
+        """
         return {
-            "recipe": digest({"name": self.name, "plan": plain}),
+            "recipe": self.meaning(retry=retry),
             "code": file_sha256(self.code) if self.code else "",
             "card": text_sha256(self.card_template.read_text("utf-8")),
             "licenses": {name: file_sha256(path) for name, path in self.license_files().items()},
+            **({"environment": file_sha256(self.lock)} if self.plan.requires and self.lock else {}),
             **({"reviewed": file_sha256(self.review)} if self.review else {}),
         }
 
@@ -160,7 +172,6 @@ def _dotted(path: Sequence[str | int]) -> str:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text or "the recipe"
 
-            **({"environment": file_sha256(self.lock)} if self.plan.requires and self.lock else {}),
 
 def recipe_names(folder: Path) -> list[str]:
     """The names of the recipes in a folder, sorted."""
@@ -185,15 +196,54 @@ def find_recipe(name: str, folder: Path) -> Recipe:
     return load_recipe(folder / name)
 
 
-def load_recipe(folder: Path) -> Recipe:
+class Parsed(Protocol):
+    """Remembers what a recipe.yaml says as plain data. Parsing one takes longer than all the rest of loading it."""
+
+    def get(self, text: str) -> Any:
+        """The data of a text; None if it is not known."""
+
+    def put(self, text: str, data: Any) -> None:
+        """Remembers the data of a text."""
+
+
+class _Lines(Mapping[tuple[str | int, ...], int]):
+    """The line of each key, found when somebody asks for one: only errors do."""
+
+    def __init__(self, text: str, path: Path) -> None:
+        self._text, self._path = text, path
+
+    @cached_property
+    def _found(self) -> Mapping[tuple[str | int, ...], int]:
+        return parse_yaml(self._text, self._path)[1]
+
+    def __getitem__(self, key: tuple[str | int, ...]) -> int:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[tuple[str | int, ...]]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def load_recipe(folder: Path, parsed: Parsed | None = None) -> Recipe:
     """Loads the recipe in one folder.
+
+    Args:
+        folder: The folder.
+        parsed: Remembers what was parsed before, for somebody who loads very many.
 
     Raises:
         RecipeError: A key is missing, unknown or of the wrong type, or a file that it names does not exist.
     """
     path = folder / RECIPE_FILE
     text = _read_text(path)
-    data, lines = _parse_yaml(text, path)
+    lines: Mapping[tuple[str | int, ...], int] = _Lines(text, path)
+    data = parsed.get(text) if parsed is not None else None
+    if data is None:
+        data, lines = parse_yaml(text, path)
+        if parsed is not None:
+            parsed.put(text, data)
     try:
         plan = RecipePlan.model_validate(data)
     except ValidationError as error:
@@ -201,6 +251,23 @@ def load_recipe(folder: Path) -> Recipe:
     recipe = Recipe(name=folder.name, folder=folder, plan=plan, text=text, lines=lines)
     _check_references(recipe)
     _check_files(recipe)
+    return recipe
+
+
+def recipe_from_plan(name: str, folder: Path, plan: RecipePlan, text: str) -> Recipe:
+    """A recipe whose YAML was parsed elsewhere, such as that of a published release.
+
+    Args:
+        name: Its name.
+        folder: A folder in which nothing of it lies: it has no code, no texts and no template.
+        plan: What it says.
+        text: The YAML.
+
+    Raises:
+        RecipeError: Names in one part of it do not exist in another.
+    """
+    recipe = Recipe(name=name, folder=folder, plan=plan, text=text, lines={})
+    _check_references(recipe)
     return recipe
 
 
@@ -215,8 +282,12 @@ def _read_text(path: Path) -> str:
         raise RecipeError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def _parse_yaml(text: str, path: Path) -> tuple[Any, dict[tuple[str | int, ...], int]]:
-    """Parses YAML 1.2 into plain data, and the line on which each key stands."""
+def parse_yaml(text: str, path: Path) -> tuple[Any, dict[tuple[str | int, ...], int]]:
+    """Parses YAML 1.2 into plain data, and the line on which each key stands.
+
+    Raises:
+        RecipeError: It is not valid.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -350,6 +421,7 @@ def _check_references(recipe: Recipe) -> None:
         several = files[:1] if recipe.exported(recipe.made_from(key)) and artifact.made_from is None else files
         _check_file_key(recipe, ("artifacts", key, "from"), artifact.made_from, several)
         _check_artifact(recipe, key, artifact)
+        _check_candidates(recipe, key, artifact)
     _check_unique_files(recipe)
     for key, accuracy in plan.measure.accuracy.items():
         _check_file_key(recipe, ("measure", "accuracy", key, "of"), accuracy.of, list(recipe.models))
@@ -391,6 +463,17 @@ def _check_artifact(recipe: Recipe, key: str, artifact: ArtifactPlan) -> None:
         recipe.fail((*place, "on_change"), "says what happens to a file that changes, and this one is frozen")
 
 
+def _check_candidates(recipe: Recipe, key: str, artifact: ArtifactPlan) -> None:
+    """What is tried in tuning are parameters of the artifact's own steps."""
+    names = [step.name for step in artifact.steps]
+    for index, candidate in enumerate(artifact.tune):
+        for name in candidate:
+            if names.count(name) != 1:
+                found = "not among" if name not in names else "more than once among"
+                what = f"{name!r} is {found} the artifact's steps"
+                recipe.fail(("artifacts", key, "tune", index, name), what, f"They are: {', '.join(names) or 'none'}.")
+
+
 def _check_file_key(recipe: Recipe, path: Sequence[str | int], value: str | None, files: list[str]) -> None:
     if value is None and len(files) > 1:
         recipe.fail(path, "is missing", f"There are several upstream files: {', '.join(files)}.")
@@ -421,6 +504,8 @@ def rules_for(recipe: Recipe, artifact: str) -> list[str]:
         for provider in timings.providers
         for batch in timings.batches
     ]
+    if recipe.exported(recipe.made_from(artifact)):
+        rules += [f"export.{metric}" for metric in EXPORT_METRICS]
     return rules
 
 
@@ -435,5 +520,3 @@ def _check_files(recipe: Recipe) -> None:
             )
     if not recipe.card_template.is_file():
         recipe.fail((), f"there is no {recipe.card_template}", "Every recipe has the card's own words in card.md.j2.")
-    if recipe.exported(recipe.made_from(artifact)):
-        rules += [f"export.{metric}" for metric in EXPORT_METRICS]

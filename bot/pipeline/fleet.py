@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bot.canonical import text_sha256
 from bot.errors import RecipeError
+from bot.hub.memory import Memory
 from bot.pipeline.identity import recipe_id
 from bot.recipe import CARD_FILE, CODE_FILE, LICENSE_FOLDER, RECIPE_FILE, Recipe, find_recipe, load_recipe, recipe_names
 
@@ -22,6 +25,19 @@ class Loaded:
     recipe_id: str
 
 
+class _Parsed:
+    """What recipes say, kept in a watcher's memory by the sha256 of their text."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def get(self, text: str) -> Any:
+        return self._memory.get("recipe", text_sha256(text))
+
+    def put(self, text: str, data: Any) -> None:
+        self._memory.put("recipe", text_sha256(text), data)
+
+
 class Fleet:
     """All recipes of a folder.
 
@@ -33,8 +49,12 @@ class Fleet:
         self.folder = folder
         self._loaded: dict[str, tuple[tuple[object, ...], Loaded | RecipeError]] = {}
 
-    def load(self, names: Iterable[str] = ()) -> dict[str, Loaded | RecipeError]:
+    def load(self, names: Iterable[str] = (), memory: Memory | None = None) -> dict[str, Loaded | RecipeError]:
         """These recipes, or all, by name. What did not change since the last call is not read again.
+
+        Args:
+            names: Recipes; none for all.
+            memory: Keeps what their recipe.yaml say, for the next process.
 
         Raises:
             RecipeError: There is no such folder, or no recipe of a name that was asked for.
@@ -51,11 +71,13 @@ class Fleet:
         for name in wanted:
             state = _state(self.folder / name)
             if self._loaded.get(name, ((), None))[0] != state:
-                self._loaded[name] = (state, self._load(name))
+                self._loaded[name] = (state, self._load(name, memory))
+            elif memory is not None and isinstance(entry := self._loaded[name][1], Loaded):
+                _Parsed(memory).get(entry.recipe.text)  # So that a sweep keeps it.
         found = {name: self._loaded[name][1] for name in wanted}
         return {**found, **self._same_target(found)}
 
-    def _load(self, name: str) -> Loaded | RecipeError:
+    def _load(self, name: str, memory: Memory | None) -> Loaded | RecipeError:
         try:
             if not _NAME.fullmatch(name):
                 raise RecipeError(
@@ -63,7 +85,7 @@ class Fleet:
                     where=str(self.folder),
                     remedy="Letters, digits, `.`, `_` and `-`, with a letter or digit first: it goes into workflows.",
                 )
-            recipe = load_recipe(self.folder / name)
+            recipe = load_recipe(self.folder / name, _Parsed(memory) if memory is not None else None)
             return Loaded(recipe, recipe_id(recipe))
         except RecipeError as error:
             return error

@@ -56,6 +56,7 @@ class Watcher:
         budget: What requests cost, and how many are left.
         reporter: Is told how far a poll is.
         now: The time of day.
+        patrolled: How many recipes the last poll looked at though nothing said that they had changed.
     """
 
     hub: Hub
@@ -65,6 +66,7 @@ class Watcher:
     budget: Budget = field(default_factory=Budget)
     reporter: Reporter = field(default_factory=Silent)
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    patrolled: int = 0
 
     def poll(self, names: Iterable[str] = ()) -> list[Row]:
         """Looks at these recipes, or at all.
@@ -80,7 +82,7 @@ class Watcher:
         session.observe(self.hub.endpoint, self.budget)
         try:
             self.reporter.stage("recipes", str(self.fleet.folder))
-            loaded = self.fleet.load(names)
+            loaded = self.fleet.load(names, self.memory)
             if self.account is None:
                 self.account = account_of(self.hub)
             rows = _Poll(self, loaded, self.account).rows()
@@ -157,7 +159,9 @@ class _Poll:
                 rows[name] = replace(known.row, finding=Finding("current"))
             else:
                 rows[name] = self._carefully(known.row, lambda known=known: self._judged(known))  # type: ignore[misc]
-        for known in self._patrol(held):
+        patrol = self._patrol(held)
+        self._watcher.patrolled = len(patrol)
+        for known in patrol:
             rows[known.recipe.name] = self._carefully(known.row, lambda known=known: self._judged(known))  # type: ignore[misc]
         return [self._dated(rows[name]) for name in sorted(rows)]
 
