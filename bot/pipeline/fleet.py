@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bot.canonical import text_sha256
+from bot.card.card import templates_digest
 from bot.errors import RecipeError
 from bot.hub.memory import Memory
 from bot.pipeline.identity import recipe_id
@@ -68,16 +69,17 @@ class Fleet:
             if name not in there:
                 find_recipe(name, self.folder)  # Says what is wrong with the name.
         self._loaded = {name: entry for name, entry in self._loaded.items() if name in set(there)}
+        templates = templates_digest()
         for name in wanted:
-            state = _state(self.folder / name)
+            state = (templates, *_state(self.folder / name))
             if self._loaded.get(name, ((), None))[0] != state:
-                self._loaded[name] = (state, self._load(name, memory))
+                self._loaded[name] = (state, self._load(name, memory, templates))
             elif memory is not None and isinstance(entry := self._loaded[name][1], Loaded):
                 _Parsed(memory).get(entry.recipe.text)  # So that a sweep keeps it.
         found = {name: self._loaded[name][1] for name in wanted}
         return {**found, **self._same_target(found)}
 
-    def _load(self, name: str, memory: Memory | None) -> Loaded | RecipeError:
+    def _load(self, name: str, memory: Memory | None, templates: str) -> Loaded | RecipeError:
         try:
             if not _NAME.fullmatch(name):
                 raise RecipeError(
@@ -86,7 +88,7 @@ class Fleet:
                     remedy="Letters, digits, `.`, `_` and `-`, with a letter or digit first: it goes into workflows.",
                 )
             recipe = load_recipe(self.folder / name, _Parsed(memory) if memory is not None else None)
-            return Loaded(recipe, recipe_id(recipe))
+            return Loaded(recipe, recipe_id(recipe, templates=templates))
         except RecipeError as error:
             return error
         except OSError as error:

@@ -41,7 +41,7 @@ class Digests:
         )
 
 
-def recipe_id(recipe: Recipe, *, retry: int | None = None) -> str:
+def recipe_id(recipe: Recipe, *, retry: int | None = None, templates: str = "") -> str:
     """The digest of the recipe's side of a release: its meaning, code and texts, the target, the shared templates.
 
     Two releases of one target with the same recipe_id that read the same commits are the same release, so that
@@ -50,8 +50,15 @@ def recipe_id(recipe: Recipe, *, retry: int | None = None) -> str:
     Args:
         recipe: The recipe.
         retry: In place of the recipe's own `retry`.
+        templates: Digest of the shared templates, for somebody who has it already.
     """
-    return digest(_recipe_parts(recipe, retry))
+    return digest(_recipe_parts(recipe, retry, templates))
+
+
+def part_digests(recipe: Recipe) -> dict[str, str]:
+    """A digest for each part of a recipe's folder, for somebody who has a copy of it and asks which part differs."""
+    parts = recipe.identity_parts()
+    return {key: part if isinstance(part, str) else digest(part) for key, part in parts.items() if part}
 
 
 def identity(recipe: Recipe, digests: Digests, *, retry: int | None = None) -> str:
@@ -72,13 +79,13 @@ def identity(recipe: Recipe, digests: Digests, *, retry: int | None = None) -> s
     )
 
 
-def _recipe_parts(recipe: Recipe, retry: int | None) -> dict[str, Any]:
+def _recipe_parts(recipe: Recipe, retry: int | None, templates: str = "") -> dict[str, Any]:
     from bot.card.card import templates_digest
 
     parts: dict[str, Any] = {
         **recipe.identity_parts(retry=retry),
         "target": recipe.plan.target.repo,
-        "templates": templates_digest(),
+        "templates": templates or templates_digest(),
     }
     if recipe.plan.rebuild_on == "tools":
         parts["tools"] = versions(TOOLS)
