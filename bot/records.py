@@ -87,7 +87,7 @@ class Terms(Record):
         license_name: The licence's name, where the id is `other`.
         license_link: Where its text is: an address, or a path in the repository.
         texts: The licence texts, by path.
-        problem: Why what the card declares cannot be read; empty if it can.
+        problem: What is wrong with the card's front matter, so that it cannot be read; empty if it can.
         unchecked: Why nothing of the repository can be read: it is gated, or not there; empty if it can.
     """
 
@@ -101,9 +101,7 @@ class Terms(Record):
     unchecked: str = ""
 
 
-Reason = Literal[
-    "new", "upstream files", "recipe", "samples", "licence", "tools", "retry", "pull request outdated"
-]
+Reason = Literal["new", "upstream files", "recipe", "samples", "licence", "tools", "retry", "pull request outdated"]
 """Why a recipe is due. These words go into workflows, so that no text from elsewhere is among them."""
 
 
@@ -218,6 +216,8 @@ class Signature(Record):
         ir_version: Of the file.
         minimum_runtime: The oldest ONNX Runtime that reads this IR version and these opsets, as `major.minor`.
         external_files: Names of the files beside it that hold weights.
+        minimum_runtime_on: The same per provider, where its kernels compute the file rightly only from a later one on.
+        not_on: Providers that have no kernel for something in it.
     """
 
     inputs: tuple[TensorSignature, ...]
@@ -226,6 +226,8 @@ class Signature(Record):
     ir_version: int
     minimum_runtime: str
     external_files: tuple[str, ...] = ()
+    minimum_runtime_on: dict[str, str] = {}
+    not_on: tuple[str, ...] = ()
 
 
 class Census(Record):
@@ -307,9 +309,9 @@ class Artifact(Record):
         bytes: Size.
         sha256: Of the file.
         weights: The files beside it that hold its weights, in the signature's order, by their paths in the target.
+        sidecar: The JSON file beside an exported graph that says what a consumer has to know of it.
         signature: Inputs, outputs, versions.
         census: Nodes and parameters.
-        sidecar: The JSON file beside an exported graph that says what a consumer has to know of it.
         built_with: Versions of the tools that took part, by package name.
         before: What the target held of it before: under the same path if this release replaced it, under another if
             that file stays beside it; None if there was none.
@@ -325,9 +327,9 @@ class Artifact(Record):
     bytes: int
     sha256: Sha256
     weights: tuple[FileRecord, ...] = ()
+    sidecar: FileRecord | None = None
     signature: Signature
     census: Census
-    sidecar: FileRecord | None = None
     built_with: dict[str, str]
     before: EarlierFile | None = None
 
@@ -354,6 +356,8 @@ class Measurement(Record):
         runs_against: Each raw run of what it was compared with, paired with `runs`.
         worst_sample: Digest of the sample with the largest difference.
         histogram: Edges and counts of the differences, where it has one.
+        spread: How far the figure may be off when it is measured again on another machine, in `unit`; None for one that
+            is not meant to come out the same, such as a timing.
     """
 
     subject: str
@@ -374,6 +378,7 @@ class Measurement(Record):
     runs_against: tuple[float, ...] = ()
     worst_sample: str = ""
     histogram: Histogram | None = None
+    spread: float | None = Field(None, ge=0)
 
     @property
     def key(self) -> str:
@@ -453,6 +458,7 @@ class Release(Record):
         recipe_id: sha256 of the recipe's part of that; empty in a record of an older bot.
         recipe: The recipe's name.
         recipe_text: recipe.yaml as it was read, for the record.
+        recipe_parts: sha256 of each part of the recipe's folder: its meaning, its code, its card, its licence texts.
         target: `owner/name` of the repository that it is published in.
         runtime: The runtime that the target promises, such as `onnxruntime>=1.22`.
         source: The upstream model.
@@ -475,6 +481,7 @@ class Release(Record):
     recipe_id: str = ""
     recipe: str
     recipe_text: str
+    recipe_parts: dict[str, Sha256] = {}
     target: str
     runtime: str
     source: Source
@@ -509,7 +516,7 @@ class Release(Record):
     @property
     def short_identity(self) -> str:
         """Enough of the identity for people and file names."""
-        return self.identity[:12]
+        return short(self.identity)
 
     def artifact(self, name: str) -> Artifact:
         """The artifact with this key."""
@@ -521,6 +528,11 @@ class Release(Record):
 
 
 Measurement.model_rebuild()
+
+
+def short(identity: Sha256) -> str:
+    """Enough of an identity for people and file names."""
+    return identity[:12]
 
 
 def identity_of(parts: dict[str, Any]) -> Sha256:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bot.cli import build, card, hub, inspect, licenses, list_, pins, publish, review, step, verify, watch
+from bot.cli import build, card, hub, inspect, licenses, list_, pins, publish, review, step, tune, verify, watch
 
 app = typer.Typer(
     name="bot",
@@ -51,6 +51,7 @@ app.command("build")(build.build)
 app.command("card")(card.card)
 app.command("review")(review.review)
 app.command("licenses")(licenses.licenses)
+app.command("tune")(tune.tune)
 app.command("step")(step.step)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bot.graph.kernels import minimum_runtime_on, not_on
 from bot.graph.model_file import Model, all_graphs, all_nodes, read_model
 from bot.graph.runtimes import CONTRIB_DOMAIN, minimum_runtime
 from bot.graph.tensors import dtype_name
@@ -63,6 +64,8 @@ def signature_of(model: Model) -> Signature:
         ir_version=proto.ir_version,
         minimum_runtime=minimum_runtime(proto.ir_version, opsets, contrib),
         external_files=model.external_files,
+        minimum_runtime_on=minimum_runtime_on(proto),
+        not_on=not_on(proto),
     )
 
 

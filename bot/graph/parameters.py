@@ -20,6 +20,10 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    def twin_on(self, provider: str) -> Parameters | None:
+        """The same arithmetic in a form that a provider has kernels for; None where there is no need of one."""
+        return None
+
 
 class NoParameters(Parameters):
     """A step that has none."""
@@ -109,6 +113,10 @@ class RebuildParameters(Parameters):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RebuildParameters:
+        if self.architecture == "bert":
+            for name in ("residual_scale", "compensate", "attention", "patches"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is no parameter of architecture: bert")
         if self.residual == "fp16" and self.precision == "fp32":
             raise ValueError("residual: fp16 needs precision: fp16")
         if self.compensate and self.residual == "fp32":
@@ -122,6 +130,7 @@ class RebuildParameters(Parameters):
         plain = {"precision": "fp32", "residual": "fp32", "compensate": False, "calibrate": False}
         return self.model_copy(update=plain | {"attention": "separate"})
 
-    def cpu_twin(self) -> RebuildParameters | None:
-        """The same arithmetic in a form that the CPU has kernels for; None where this form runs there itself."""
-        return self.model_copy(update={"attention": "split"}) if self.attention == "packed" else None
+    def twin_on(self, provider: str) -> RebuildParameters | None:
+        """See `Parameters`: packed attention is read by CUDA's kernel only."""
+        needed = self.attention == "packed" and provider != "cuda"
+        return self.model_copy(update={"attention": "split"}) if needed else None

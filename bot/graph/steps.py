@@ -21,7 +21,13 @@ from pydantic import BaseModel, ValidationError
 from bot.errors import RecipeError, StepError
 from bot.graph.export.parameters import ExportTorchParameters
 from bot.graph.int8.parameters import QuantizeDynamicParameters, QuantizeStaticParameters
-from bot.graph.parameters import Float16CommonParameters, Float16Parameters, NoParameters, RebuildParameters
+from bot.graph.parameters import (
+    Float16CommonParameters,
+    Float16Parameters,
+    NoParameters,
+    Parameters,
+    RebuildParameters,
+)
 from bot.records import Json
 
 Progress = Callable[[int, int, str], None]
@@ -143,6 +149,7 @@ _STEPS = (
         "bot.graph.rebuild:rebuild",
         RebuildParameters,
         "Writes a network anew with fused operators, around the source's weights.",
+        calibrates=True,
     ),
     StepSpec(
         "export_torch",
@@ -185,6 +192,22 @@ def parse_parameters(name: str, raw: Mapping[str, Json] | None) -> dict[str, Jso
     if name not in STEPS:
         raise ValueError(_unknown_step(name))
     return validate(name, STEPS[name].parameters, raw)
+
+
+def twin_of(name: str, parameters: Mapping[str, Json], provider: str) -> dict[str, Json] | None:
+    """A built-in step's parameters for the same arithmetic on a provider that cannot run what they make.
+
+    Args:
+        name: The step.
+        parameters: Such as it was run with.
+        provider: Such as `cpu`.
+
+    Returns:
+        None if what they make runs there, or nothing else does.
+    """
+    given = STEPS[name].parameters.model_validate(dict(parameters))
+    twin = given.twin_on(provider) if isinstance(given, Parameters) else None
+    return None if twin is None else twin.model_dump(mode="json")
 
 
 def validate(name: str, model: type[BaseModel], raw: Mapping[str, Json] | None) -> dict[str, Json]:

@@ -207,9 +207,12 @@ def pinned_paths(artifact: Artifact) -> tuple[str, ...]:
 
 
 def not_on_of(release: Release, artifact: str) -> tuple[str, ...]:
-    """The providers on which an artifact failed a gate. One that was not measured is not named: nothing is guessed."""
+    """The providers on which an artifact failed a gate, or that have no kernel for something in it.
+
+    One that was not measured is not named: nothing is guessed.
+    """
     failed = {each.provider for each in release.verdicts if each.artifact == artifact and each.status == "failed"}
-    return tuple(sorted(failed - NO_PROVIDERS))
+    return tuple(sorted(failed - NO_PROVIDERS | set(release.artifact(artifact).signature.not_on)))
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------
@@ -244,9 +247,12 @@ def fact_lines(pinned: PinnedArtifact) -> list[str]:
     lines += [f"output {tensor.name}: {tensor.dtype} {axes(tensor)}" for tensor in signature.outputs]
     lines.append("opsets: " + ", ".join(f"{domain} {version}" for domain, version in sorted(signature.opsets.items())))
     lines.append(f"needs ONNX Runtime {signature.minimum_runtime} or later")
+    lines += [f"on {name}: {oldest} or later" for name, oldest in sorted(signature.minimum_runtime_on.items())]
     lines.append(f"measured on: {', '.join(pinned.measured_on) or 'no provider'}")
     if pinned.not_on:
-        lines.append(f"not to be used on: {', '.join(pinned.not_on)} (failed a gate there)")
+        kernels = ", ".join(signature.not_on)
+        why = f"no kernel on {kernels}, or a gate that failed" if kernels else "failed a gate there"
+        lines.append(f"not to be used on: {', '.join(pinned.not_on)} ({why})")
     return lines
 
 

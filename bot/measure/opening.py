@@ -15,14 +15,17 @@ DEVIATION = 0.02
 """Kernels of different versions round differently: so much of an output's largest value may an answer be off."""
 
 
-def open_model(model: Path, feeds: dict[str, Path], expected: dict[str, Path] | None) -> dict[str, Json]:
-    """Opens a model on the CPU in the runtime that is first on the path, and runs the first sample.
+def open_model(
+    model: Path, feeds: dict[str, Path], expected: dict[str, Path] | None, provider: str = "cpu"
+) -> dict[str, Json]:
+    """Opens a model in the runtime that is first on the path, and runs the first sample.
 
     Args:
         model: The file.
         feeds: Path of the .npy by input; the first row is taken, or as many as the graph fixes. Without any, the model
             is opened and not run.
         expected: Path of the .npy by output with the answers of another runtime, if they are to be compared.
+        provider: What it is opened on; never replaced by another.
 
     Returns:
         `runtime`, `ok`, `reason`, and `max_absolute`: the largest difference from the expected answers, or None.
@@ -32,7 +35,7 @@ def open_model(model: Path, feeds: dict[str, Path], expected: dict[str, Path] | 
 
     answer: dict[str, Json] = {"runtime": runtime_name(), "ok": False, "reason": "", "max_absolute": None}
     try:
-        session = open_session(model)
+        session = open_session(model, provider)
         if not feeds:
             answer.update(ok=True, reason="opens")
             return answer

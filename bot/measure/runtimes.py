@@ -22,6 +22,9 @@ _PROBE = "import onnxruntime, numpy; onnxruntime.InferenceSession; print(onnxrun
 
 _TIMEOUT_S = 600
 
+_BUILDS = {"cuda": "onnxruntime-gpu", "tensorrt": "onnxruntime-gpu"}
+"""The package with a provider's kernels, where it is another one than the CPU's."""
+
 
 def oldest_version(requirement: str) -> str:
     """The oldest version that a requirement allows: `onnxruntime>=1.22` gives `1.22`.
@@ -39,14 +42,16 @@ def oldest_version(requirement: str) -> str:
     return match.group(2)
 
 
-def ensure_runtime(requirement: str, folder: Path) -> Path:
+def ensure_runtime(requirement: str, folder: Path, provider: str = "cpu") -> Path:
     """Installs the oldest runtime that a requirement allows, unless it is there already.
 
-    The CPU build is taken whatever build the requirement names: what is asked of it is whether it can read a file.
+    The CPU build is taken whatever build the requirement names: what is asked of it is whether it can read a file. A
+    file that only CUDA runs needs the build for it.
 
     Args:
         requirement: Such as `onnxruntime>=1.22`.
         folder: A cache, which may be deleted at any time.
+        provider: What it is to run on.
 
     Returns:
         The folder to put in front of `sys.path`.
@@ -57,13 +62,14 @@ def ensure_runtime(requirement: str, folder: Path) -> Path:
     """
     version = oldest_version(requirement)
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}-{sys.platform}-{platform.machine().lower()}"
-    final = folder / f"onnxruntime-{version}-{tag}"
+    package = _BUILDS.get(provider, "onnxruntime")
+    final = folder / f"{package}-{version}-{tag}"
     if final.is_dir():
         return final
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".installing-"))
     try:
-        _install(version, scratch)
+        _install(package, version, scratch)
         _probe(version, scratch)
         _move(scratch, final)
     finally:
@@ -71,16 +77,16 @@ def ensure_runtime(requirement: str, folder: Path) -> Path:
     return final
 
 
-def _install(version: str, scratch: Path) -> None:
+def _install(package: str, version: str, scratch: Path) -> None:
     command = [
         *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"),
-        *("--no-deps", "--only-binary", ":all:", "--target", str(scratch), f"onnxruntime=={version}"),
+        *("--no-deps", "--only-binary", ":all:", "--target", str(scratch), f"{package}=={version}"),
     ]
     # A user's setting to install into the home folder cannot be combined with a folder of our own.
     answer = _run(command, version, {**os.environ, "PIP_USER": "0"})
     if answer.returncode:
         raise StepError(
-            f"onnxruntime {version} cannot be installed: {_last_line(answer.stderr)}",
+            f"{package} {version} cannot be installed: {_last_line(answer.stderr)}",
             where="target.runtime",
             remedy="Check the network, and that this Python has pip and this version is made for it; or name a newer.",
         )

@@ -81,6 +81,7 @@ class OpenArguments(Record):
     model: str
     feeds: Paths
     expected: Paths | None = None
+    provider: str = "cpu"
 
 
 class LatencyArguments(Record):
@@ -167,7 +168,8 @@ def open_model(arguments: dict[str, Json], progress: Progress) -> Json:
     from bot.measure import opening
 
     given = read_arguments(OpenArguments, arguments)
-    answer = opening.open_model(Path(given.model), _paths(given.feeds), _paths(given.expected or {}) or None)
+    expected = _paths(given.expected or {}) or None
+    answer = opening.open_model(Path(given.model), _paths(given.feeds), expected, given.provider)
     progress(1, 1, Path(given.model).name)
     return answer
 

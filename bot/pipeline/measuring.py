@@ -17,7 +17,9 @@ from bot.pipeline.opening import OPENS_RULE, opens_everywhere, opens_in
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.residual import residual_peaks
 from bot.pipeline.samples import Samples
+from bot.pipeline.spreads import with_shares, with_spreads
 from bot.pipeline.timings import timings
+from bot.pipeline.twins import kernels, said_of, stand_in
 from bot.recipe import Recipe
 from bot.records import Json, Measurement
 
@@ -54,7 +56,7 @@ def measure(context: Context, prepared: Prepared, built: Sequence[Built], sample
         context.reporter.stage("measure", each.artifact.name)
         found[each.artifact.name] = _measure_one(context, prepared, each, built, samples, machine)
     for name, peaks in residual_peaks(context, prepared, built, samples).items():
-        found[name] = replace(found[name], measurements=(*found[name].measurements, *peaks))
+        found[name] = replace(found[name], measurements=(*found[name].measurements, *with_shares(peaks, half=False)))
     return found
 
 
@@ -110,16 +112,26 @@ def _measure_one(
     measurements = exported_figures(prepared, each, machine["cpu"])
     checks: list[dict[str, Json]] = []
     for provider, device in machine.items():
-        outputs = answers_of(context, each.path, each.artifact.sha256, feeds, provider, device)
-        measurements += compare(context, prepared, each, samples, reference, outputs)
-        checks += _checks(context, prepared, each, samples, reference, outputs)
+        here = stand_in(context, prepared, each, samples, provider)
+        if here is None:
+            context.reporter.warn(f"nothing was measured on {provider}: it has no kernels for {each.artifact.name}")
+            continue
+        outputs = answers_of(context, here.path, here.artifact.sha256, feeds, provider, device)
+        figures = compare(context, prepared, here, samples, reference, outputs)
+        figures = with_spreads(context, prepared, here, samples, reference, outputs, figures)
+        measurements += said_of(figures, each, here)
+        checks += _checks(context, prepared, here, samples, reference, outputs)
     emulated, verdict = emulate(context, prepared, each, samples, reference)
-    measurements += emulated
+    measurements += with_shares(emulated, half=True)
     checks += verdict
     checks.append(_valid(context, each))
     checks += opens_everywhere(context, prepared, each, feeds)
+    checks += kernels(prepared, each)
     measurements += timings(context, prepared, each, built, samples, machine)
-    answers = answers_of(context, each.path, each.artifact.sha256, feeds, "cpu", machine["cpu"])
+    shown = stand_in(context, prepared, each, samples, "cpu")
+    if shown is None:
+        return Figures(tuple(measurements), tuple(checks), {})
+    answers = answers_of(context, shown.path, shown.artifact.sha256, feeds, "cpu", machine["cpu"])
     return Figures(tuple(measurements), tuple(checks), answers.files)
 
 

@@ -10,6 +10,7 @@ from bot.pipeline.answers import folders_of, texts_of
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.prepare import Prepared
+from bot.pipeline.twins import opening_provider
 from bot.records import Json
 
 OPENS_RULE = "opens"
@@ -24,14 +25,24 @@ def opens_everywhere(
     context: Context, prepared: Prepared, each: Built, feeds: dict[str, Path]
 ) -> list[dict[str, Json]]:
     """A fresh session opens the file and runs a sample, in this runtime and in the oldest that the target promises."""
-    found = [opens(context, each.path, feeds)]
     promised = prepared.recipe.plan.target.runtime
     rule = opens_in(promised)
+    provider = opening_provider(each)
+    if provider is None:
+        return [nowhere_to_open(each, name) for name in (OPENS_RULE, rule)]
+    found = [opens(context, each.path, feeds, provider=provider)]
     try:
-        folder = runtimes.ensure_runtime(promised, context.work.runtimes)
+        folder = runtimes.ensure_runtime(promised, context.work.runtimes, provider)
     except BotError as error:
         return [*found, {"rule": rule, "status": "not measured", "reason": str(error), "required": True}]
-    return [*found, opens(context, each.path, feeds, rule=rule, runtime=folder)]
+    return [*found, opens(context, each.path, feeds, rule=rule, runtime=folder, provider=provider)]
+
+
+def nowhere_to_open(each: Built, rule: str) -> dict[str, Json]:
+    """The check of a file that no provider here has kernels for: it is not published, for nobody has opened it."""
+    lacking = " and ".join(each.artifact.signature.not_on)
+    reason = f"there is no kernel on {lacking} for something in it, and no other provider runs on this machine"
+    return {"rule": rule, "status": "not measured", "reason": reason, "required": True}
 
 
 def opens(
@@ -42,6 +53,7 @@ def opens(
     expected: dict[str, Path] | None = None,
     rule: str = OPENS_RULE,
     runtime: Path | None = None,
+    provider: str = "cpu",
 ) -> dict[str, Json]:
     """Whether a fresh session opens a file and runs one sample through it.
 
@@ -52,11 +64,14 @@ def opens(
         expected: What it must answer: output to .npy.
         rule: What to call this check.
         runtime: A folder with another version of the runtime.
+        provider: What it is opened on.
     """
+    arguments: dict[str, Json] = {"model": str(model), "feeds": texts_of(feeds), "provider": provider}
+    arguments["expected"] = texts_of(expected or {}) or None
     try:
         answer = context.call(
             "measure.open",
-            {"model": str(model), "feeds": texts_of(feeds), "expected": texts_of(expected or {}) or None},
+            arguments,
             reads=folders_of(model, *feeds.values(), *(expected or {}).values()),
             extra_path=[runtime] if runtime else [],
         )

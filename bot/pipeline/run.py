@@ -19,6 +19,7 @@ from bot.pipeline.placing import Standing, placed, take_over, what_is_there
 from bot.pipeline.prepare import Prepared, prepare
 from bot.pipeline.releasing import Outcome, nothing_left, outcome_of, respect_withheld, send
 from bot.pipeline.samples import Samples, load_calibration, load_samples
+from bot.pipeline.twins import opening_provider
 from bot.recipe import Recipe
 from bot.records import short
 
@@ -135,7 +136,8 @@ def _verify(context: Context, made: _Made, publication: Publication) -> None:
             if not path.is_file():
                 continue
             feeds = made.samples.feeds[each.artifact.made_from]
-            found = opens(context, path, feeds, expected=made.figures[each.artifact.name].outputs)
+            expected = made.figures[each.artifact.name].outputs
+            found = opens(context, path, feeds, expected=expected, provider=opening_provider(each) or "cpu")
             if found["status"] != "passed":
                 raise VerificationError(
                     f"was downloaded whole and does not answer as it did when it was measured: {found['reason']}",

@@ -32,6 +32,9 @@ def timings(
     for provider, device in machine.items():
         if provider not in plan.providers:
             continue
+        if any(provider in other.artifact.signature.not_on for other in _compared(each, built, against)):
+            context.reporter.warn(f"nothing was timed on {provider}: it has no kernels for {each.artifact.name}")
+            continue
         if baseline.is_module and provider != "cpu":
             context.reporter.warn(f"nothing was timed on {provider}: the baseline, a torch module, runs on cpu only")
             continue
@@ -72,6 +75,11 @@ def timings(
         _, answer = context.work.entry("timings", key, make)
         found += [Measurement.model_validate(measurement) for measurement in answer["measurements"]]
     return found
+
+
+def _compared(each: Built, built: Sequence[Built], against: str) -> list[Built]:
+    """The artifacts that take part in a comparison: the candidate, and its baseline where that is one."""
+    return [each, *(other for other in built if other.artifact.name == against)]
 
 
 def _baseline(prepared: Prepared, each: Built, built: Sequence[Built]) -> tuple[str, SourceModel]:

@@ -33,7 +33,7 @@ LIMIT = 32
 
 
 def measured_by(context: StepContext, said: dict[str, Json]) -> Measure:
-    """What measures means on a step's samples.
+    """What measures means on a step's samples: those for calibration, or where there are none, those that are judged.
 
     Args:
         context: Of the step.
@@ -44,7 +44,8 @@ def measured_by(context: StepContext, said: dict[str, Json]) -> Measure:
     """
 
     def measure(model: Model, places: Mapping[str, str]) -> Means:
-        if not context.feeds:
+        feeds = context.calibration or context.feeds
+        if not feeds:
             raise StepError(
                 "calibrate needs samples, and there are none.",
                 where="rebuild",
@@ -53,7 +54,7 @@ def measured_by(context: StepContext, said: dict[str, Json]) -> Measure:
         path = context.scratch / "calibration.onnx"
         write_model(_with_means(model, places), path, beside=True)
         session = open_session(path, "calibration")
-        samples = Samples(context.feeds, session, "calibration", LIMIT)
+        samples = Samples(feeds, session, "calibration", LIMIT)
         totals = {place: np.zeros(0) for place in places}
         names = [_output(number) for number in range(len(places))]
         for done, fed in enumerate(samples):

@@ -333,10 +333,11 @@ def test_parameters_that_do_not_fit_together(given: dict[str, Any], message: str
 
 def test_the_twin_of_a_form() -> None:
     packed = RebuildParameters(architecture="dinov3", residual="fp16", attention="packed")
-    twin = packed.cpu_twin()
+    twin = packed.twin_on("cpu")
     assert twin == RebuildParameters(architecture="dinov3", residual="fp16", attention="split")
     assert twin is not None
-    assert twin.cpu_twin() is None
+    assert twin.twin_on("cpu") is None
+    assert packed.twin_on("cuda") is None
 
 
 def test_a_picture_of_no_whole_number_of_patches_needs_the_convolution(exported: Export, rebuilt: Rebuild) -> None:
