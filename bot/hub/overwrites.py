@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from bot.errors import OverwriteError
-from bot.hub.bundle import CARD, OWN_FOLDERS, Bundle, Ids, Kept, ids_of_bytes, paths_of
+from bot.hub.bundle import CARD, MANIFEST, OWN_FOLDERS, Bundle, Ids, Kept, ids_of_bytes, paths_of
 from bot.hub.client import Hub
 from bot.hub.target import Target
 from bot.records import Artifact, Release
@@ -34,7 +34,7 @@ def settled(bundle: Bundle, target: Target) -> Bundle:
     others = tuple(
         path
         for path in sorted(target.tree)
-        if path.startswith(OWN_FOLDERS) and path not in bundle.files and path not in deleted and path not in kept
+        if path.startswith(OWN_FOLDERS) and path not in {*bundle.files, *deleted, *kept, MANIFEST}
     )
     return bundle.listing(kept, others, deleted)
 

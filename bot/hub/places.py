@@ -96,7 +96,8 @@ class _Known:
     """What a target tells of one artifact: the paths that were its own, and what lies there.
 
     Attributes:
-        current: The path that the newest release with this artifact has for it; None if nothing was published yet.
+        current: The path that the last release has for it, or else one that an earlier release had; None if nothing of
+            it was published yet.
     """
 
     def __init__(self, target: Target, file: str) -> None:
@@ -137,8 +138,12 @@ class _Known:
         return EarlierFile(path=path, sha256=ids.sha256, revision=self._target.head)
 
     def before_of(self, path: str) -> EarlierFile | None:
-        """What the last release says that there was before these bytes."""
-        return self._last.before if self._last is not None and self._last.file == path else None
+        """What the last release says that there was before these bytes, if that is true still."""
+        before = self._last.before if self._last is not None and self._last.file == path else None
+        if before is None or before.path == path:
+            return before
+        there = self.earlier(before.path)
+        return before if there is not None and there.sha256 == before.sha256 else None
 
 
 def collisions(artifacts: tuple[Artifact, ...]) -> list[tuple[str, Artifact, Artifact]]:
