@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +78,10 @@ def _run(exportable: Exportable, arguments: tuple[Any, ...], output: Path, opset
         return
     limits = {axis.name: axis for axis in exportable.axes}
     sizes = {name: torch.export.Dim(name, min=axis.minimum, max=axis.maximum) for name, axis in limits.items()}
-    shapes = tuple({place: sizes[name] for place, name in _dynamic(port).items()} for port in exportable.inputs)
+    each = tuple({place: sizes[name] for place, name in _dynamic(port).items()} for port in exportable.inputs)
+    # A forward(*inputs) has one parameter, which is a tuple.
+    parameters = inspect.signature(exportable.module.forward).parameters.values()
+    shapes = (each,) if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters) else each
     torch.onnx.export(exportable.module, arguments, str(output), external_data=False, dynamic_shapes=shapes, **common)
 
 
@@ -189,5 +194,6 @@ def _read_by(node: onnx.NodeProto) -> list[str]:
 
 
 def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in plain.splitlines() if line.strip()]
     return lines[0][:400] if lines else ""

@@ -229,6 +229,8 @@ def _meanings() -> dict[str, Any]:
     """The names that have a meaning, each of our own making: nothing that a pickle could change or misuse."""
     found: dict[str, Any] = {
         "collections.OrderedDict": OrderedDict,
+        "builtins.set": lambda items=(): tuple(items),  # what is in it may be anything, and need not have a hash
+        "__builtin__.set": lambda items=(): tuple(items),
         "torch.Size": lambda sizes=(): tuple(sizes),
         "torch._utils._rebuild_tensor": lambda *described: _numbers(*described),
         "torch._utils._rebuild_tensor_v2": lambda *described: _numbers(*described),
@@ -273,7 +275,9 @@ class _Unpickler(pickle.Unpickler):
         return self._names[origin]
 
     def persistent_load(self, reference: Any) -> Any:
-        """A storage, which lies outside the pickle."""
+        """A storage, which lies outside the pickle; or a class, which the old format refers to with its source text."""
+        if isinstance(reference, tuple) and len(reference) > 1 and reference[0] == "module":
+            return reference[1]
         return self._storage(reference)
 
 
