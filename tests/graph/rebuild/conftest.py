@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bert_networks
 import dinov3_networks
 import numpy as np
 import onnx
@@ -52,6 +53,20 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         key = repr((shape, sorted(how.items())))
         if key not in made:
             made[key] = dinov3_networks.export(shape, folder / f"{len(made)}.onnx", **how)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A BERT as a file; the same one is exported once."""
+    folder, made = tmp_path_factory.mktemp("berts"), dict[str, Path]()
+
+    def make(shape: bert_networks.Shape = bert_networks.USUAL, **how: Any) -> Path:
+        key = repr((shape, sorted(how.items())))
+        if key not in made:
+            made[key] = bert_networks.export(shape, folder / f"{len(made)}.onnx", **how)
         return made[key]
 
     return make

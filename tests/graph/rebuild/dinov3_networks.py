@@ -90,7 +90,7 @@ def export(
     example = torch.zeros(2, 3, shape.image, shape.image)
     outputs = ["first", "second"]
     common: dict[str, Any] = {"opset_version": opset, "input_names": ["face"], "output_names": outputs}
-    with _quiet():
+    with quiet():
         if dynamo:
             shapes = {"face": {0: torch.export.Dim("batch")}}
             program = torch.onnx.export(network, (example,), dynamo=True, dynamic_shapes=shapes, **common)
@@ -102,7 +102,8 @@ def export(
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Hides what exporters print."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -256,6 +257,16 @@ def optimise(source: Path, target: Path, level: str = "ORT_ENABLE_BASIC") -> Pat
     options.log_severity_level = 3
     onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
     return target
+
+
+def slim(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Lets onnxslim fold constants, drop what is not needed and fuse what it knows."""
+    import onnxslim
+
+    with quiet():
+        slimmed = onnxslim.slim(model)
+    assert isinstance(slimmed, onnx.ModelProto)
+    return slimmed
 
 
 def run(path: Path, pictures: np.ndarray) -> list[np.ndarray]:
