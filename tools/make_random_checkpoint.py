@@ -11,21 +11,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-FEATURES = {"wavlm": 768, "dinov2": 768, "xlm_roberta_gt": 768}
-"""Of the full LinMulT: names and widths of series that the other recipes' graphs give."""
+FEATURES = {"wavlm": 768, "emotion2vec": 768}
+"""Of the LinMulT: names and widths of the series, which graphs of other recipes give."""
 
 TRAITS = ["openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism"]
 
 
 def farl(size: str) -> dict[str, Any]:
-    """CLIP's ViT-B/16, or two layers of 128 channels over pictures of 32 pixels; and a little of the text encoder."""
+    """CLIP's ViT-B/16, or two layers of 128 channels over large patches; and a little of the text encoder."""
     import torch
 
     from bot.graph.export.networks.clip import ClipShape, PictureEncoder
 
     shape = ClipShape(width=768, hidden=3072, layers=12, patch=16, size=224, embedding=512)
     if size == "tiny":
-        shape = ClipShape(width=128, hidden=256, layers=2, patch=8, size=32, embedding=16)
+        shape = ClipShape(width=128, hidden=256, layers=2, patch=32, size=224, embedding=16)
     state = {f"visual.{name}": value for name, value in filled(PictureEncoder(shape)).items()}
     return {"state_dict": {**state, "logit_scale": torch.tensor(4.6), "ln_final.weight": torch.ones(8)}}
 
@@ -92,10 +92,9 @@ def emotion2vec(size: str) -> dict[str, Any]:
 
 
 def linmult(size: str) -> dict[str, Any]:
-    """A LinMulT of three series, with the hyperparameters that its trainer keeps; needs the package linmult."""
+    """A LinMulT of two series, with the hyperparameters that its trainer keeps; needs the package linmult."""
     from bot.graph.export.linmult import checkpoint_from, library_network
 
-    widths = FEATURES if size == "full" else {"wavlm": 32, "dinov2": 32, "xlm_roberta_gt": 16}
     small = {"d_model": 16, "num_heads": 4, "cmt_num_layers": 1, "branch_sat_num_layers": 1}
     large = {"d_model": 32, "num_heads": 8, "cmt_num_layers": 5, "branch_sat_num_layers": 5}
     hyperparameters = {
@@ -110,8 +109,8 @@ def linmult(size: str) -> dict[str, Any]:
             **(large if size == "full" else small),
         },
         "train_config": {"task": "bigfive", "targets": TRAITS},
-        "feature_names": list(widths),
-        "input_feature_dim": list(widths.values()),
+        "feature_names": list(FEATURES),
+        "input_feature_dim": list(FEATURES.values()),
     }
     network = library_network(checkpoint_from(hyperparameters, "hyperparameters"), "app")
     state = {f"model.{name}": value for name, value in filled(network).items()}
@@ -139,7 +138,7 @@ MAKERS: Mapping[str, tuple[str, Callable[[str], dict[str, Any]]]] = {
     "farl": ("FaRL-Base-Patch16-LAIONFace20M-ep64.pth", farl),
     "emotieffnet": ("enet_b0_8_best_vgaf.pt", emotieffnet),
     "emotion2vec": ("model.pt", emotion2vec),
-    "linmult": ("avt_best-ccc.ckpt", linmult),
+    "linmult": ("wavlm-emotion2vec_best-ccc.ckpt", linmult),
 }
 """Architecture to the name that upstream gives the file, and what makes it."""
 

@@ -18,10 +18,10 @@ WORDS = TEXT.split()
 
 
 def wavlm(size: str) -> tuple[Any, Any]:
-    """WavLM base+, or four layers of 32 channels."""
+    """WavLM base+, or as many layers of 32 channels."""
     from transformers import WavLMConfig, WavLMModel
 
-    tiny = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 64}
+    tiny = {"hidden_size": 32, "num_hidden_layers": 12, "num_attention_heads": 2, "intermediate_size": 64}
     tiny |= {"conv_dim": (16,) * 7, "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
     config = WavLMConfig(**(tiny if size == "tiny" else {}))
     return config, WavLMModel(config)
@@ -52,7 +52,7 @@ def xlm_roberta(size: str) -> tuple[Any, Any]:
     from transformers import XLMRobertaConfig, XLMRobertaModel
 
     tiny = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    tiny |= {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 98}
+    tiny |= {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 132}
     full = {"vocab_size": 250_002, "max_position_embeddings": 514}
     config = XLMRobertaConfig(**(tiny if size == "tiny" else full), type_vocab_size=1, layer_norm_eps=1e-5)
     return config, XLMRobertaModel(config)
