@@ -31,13 +31,13 @@ class Head:
     """What reads the final norm.
 
     Attributes:
-        norm: The final norm.
+        norm: The final norm; None if nothing reads but the residual stream.
         ends: Values where the head begins, and what they are: the normed tokens, the normed class token, or, where that
             is allowed, the residual stream in front of a block or after the last.
         class_only: Nothing but the class token is read.
     """
 
-    norm: Norm
+    norm: Norm | None
     ends: dict[Value, str]
     class_only: bool
 
@@ -76,9 +76,9 @@ def read_head(folded: Folded, network: Network, streams: bool = False) -> Head:
                 seen.add(operand)
                 waiting.append(operand)
     same = {(norm.gain.tobytes(), norm.bias.tobytes(), norm.epsilon) for norm in norms}
-    if len(same) != 1:
+    if len(same) > 1 or (not same and STREAM not in ends.values()):
         raise _refusal(folded, f"{len(same)} final LayerNorms")
-    return Head(norms[0], ends, all(kind == CLASS for kind in ends.values()))
+    return Head(norms[0] if norms else None, ends, all(kind == CLASS for kind in ends.values()))
 
 
 def _refusal(folded: Folded, found: str) -> StepError:

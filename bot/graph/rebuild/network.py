@@ -137,6 +137,8 @@ def _patch_embedding(folded: Folded, architecture: Architecture) -> Operation:
     found = [each for each in folded.operations if each.op == "Conv"]
     if not architecture.whole_model:
         found = [each for each in found if _is_patch_embedding(each)]
+        behind = {value for each in found for value in _after(each.output, folded)}
+        found = [each for each in found if each.output not in behind]  # a decoder may have one that looks like it
     if len(found) != 1:
         raise refusal(folded, "patch embedding", expected, f"{len(found)} of them")
     (convolution,) = found

@@ -186,11 +186,21 @@ class VisionWriter:
         return Normed(normed, *made_good), total
 
     def _final_norm(self, stream: str, branch: str, bias: Vector | None) -> str:
-        """In float32: what reads it is copied from the source, and cannot make good what was rounded."""
+        """The final norm, and the sum in front of it where that is read: the name of the norm, empty for none.
+
+        They are in float32: what reads them is copied from the source, and cannot make good what was rounded.
+        """
         if self.half_stream:
             stream = self.builder.node("Cast", [stream], "norm/wide_stream", to=FLOAT)
             branch = self.builder.node("Cast", [branch], "norm/wide_branch", to=FLOAT)
         norm = self.head.norm
+        if norm is None:
+            total = self.builder.node("Add", [stream, branch], "stream/sum")
+            if bias is not None and bias.any():
+                added = self.builder.array("stream/added", bias.astype(np.float32))
+                total = self.builder.node("Add", [total, added], "stream/last")
+            self.sums.append(total)
+            return ""
         gain, shift = norm.gain.astype(np.float32), norm.bias.astype(np.float32)
         results = [self.builder.fresh("norm")]
         if self.network.last in self.head.ends:
