@@ -16,7 +16,7 @@ BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE | {"pipeline", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
     "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"}
-    | {"environments"},
+    | {"environments", "recipe_edit"},
     "environments": BASE | {"isolation"},
     "reference": BASE | {"graph", "measure", "tensor_types"},
     "graph": BASE | {"tensor_types"},
@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "records": {"errors", "canonical"},
     "recipe": {"errors", "canonical", "recipe_plan"},
     "recipe_text": {"recipe", "records", "errors"},
+    "recipe_edit": {"errors"},
     "recipe_plan": set(),
     "errors": set(),
     "tensor_types": set(),
