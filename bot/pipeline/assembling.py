@@ -14,11 +14,13 @@ from bot.canonical import canonical_json, file_sha256, text_sha256, write_atomic
 from bot.card import card as cards
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
+from bot.pipeline.identity import part_digests
 from bot.pipeline.kept import CARD, CARD_AS_RENDERED, README_RECORD, files_of
 from bot.pipeline.measuring import Figures
 from bot.pipeline.prepare import Prepared
 from bot.pipeline.reviewing import merge_edits
 from bot.pipeline.samples import Samples
+from bot.pipeline.sidecars import sidecar_of
 from bot.provenance import statement as provenance
 from bot.recipe import LICENSE_FOLDER, Recipe
 from bot.records import Json, LicenseRecord, Release, Verdict
@@ -58,7 +60,9 @@ def make_release(
     verdicts: list[Verdict] = []
     for each in built:
         found = figures[each.artifact.name]
-        verdicts += gates.judge(recipe, each.artifact.name, found.measurements, found.checks, require=context.require)
+        judged = gates.judge(recipe, each.artifact.name, found.measurements, found.checks, require=context.require)
+        # A file that was taken over is there, whatever it measures: what it fails is said, and withholds nothing.
+        verdicts += [_said(verdict) for verdict in judged] if each.artifact.taken_over else judged
     verdicts += prepared.licensing.verdicts()
     plan = recipe.plan
     return Release(
@@ -66,6 +70,7 @@ def make_release(
         recipe_id=prepared.recipe_id,
         recipe=recipe.name,
         recipe_text=recipe.text,
+        recipe_parts=part_digests(recipe),
         target=plan.target.repo,
         runtime=plan.target.runtime,
         source=prepared.source,
@@ -80,8 +85,12 @@ def make_release(
         declared=_declared(recipe),
         copies=prepared.source.copies,
         bot_version=bot.__version__,
-        random_weights=prepared.random_weights,
+        random_weights=prepared.random_weights or any(each.random_weights for each in built),
     )
+
+
+def _said(verdict: Verdict) -> Verdict:
+    return verdict.model_copy(update={"required": False})
 
 
 def _licenses(recipe: Recipe) -> tuple[LicenseRecord, ...]:
@@ -129,6 +138,7 @@ def _declared(recipe: Recipe) -> dict[str, Json]:
         "inputs": plan["inputs"],
         "accuracy": plan["measure"]["accuracy"],
         "samples": plan["measure"]["samples"],
+        "calibration": plan["calibration"],
         "timings": plan["measure"]["timings"],
         "gates": plan["gates"],
     }
@@ -164,10 +174,12 @@ def assemble(
         README_RECORD: _readme_record(readme, merged),
         RECIPE_COPY: recipe.text.encode(),
         Release.PATH: release.to_json(),
-        provenance.PATH: provenance.statement(release, _recipe_files(recipe)),
         **{plot.path: plot.svg for plot in plots},
+        **_sidecars(recipe, release),
     }
-    files = {each.artifact.file: each.path for each in built if each.artifact in release.published}
+    if release.built:  # A statement is about what was made here, and has to be about something.
+        texts[provenance.PATH] = provenance.statement(release, _recipe_files(recipe))
+    files = {path: here for each in built if each.artifact in release.built for path, here in each.files().items()}
     files |= recipe.license_files() | prepared.licensing.texts
     files |= {f"{COPIES}/{name}": path for name, path in prepared.copies.items()}
     _lay_out(folder, texts, files)
@@ -177,6 +189,12 @@ def assemble(
     write_atomically(page, cards.render_review(review).encode())
     write_atomically(root / "summary.md", cards.render_summary(review).encode())
     return Assembled(release, folder, readme, title, description, page, review)
+
+
+def _sidecars(recipe: Recipe, release: Release) -> dict[str, bytes]:
+    """The sidecars of what goes out, by path. They are made from the record, which tells their digests already."""
+    texts = {each.sidecar.path: sidecar_of(recipe, release.source, each) for each in release.built if each.sidecar}
+    return {path: text for path, text in texts.items() if text is not None}
 
 
 def _readme_record(readme: str, merged: cards.Merged | None) -> bytes:
