@@ -43,6 +43,9 @@ _OLDEST, _NEWEST = (3, 11), (3, 16)
 """Versions of Python that the bot's code runs in, and up to which another one is looked for."""
 
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([A-Za-z0-9.!+_]+)((?:\s+--hash=sha256:[0-9a-f]{64})+)$")
+_TAKEN = re.compile(r"Collecting ([A-Za-z0-9._-]+)|Processing \S*/([A-Za-z0-9._]+)-[0-9]")
+"""What pip says when it takes up a package: its name, or the path of its wheel."""
+
 _ASK = "import json, sys; print(json.dumps([sys.version_info[:3], sys.base_prefix, sys.path, sys.executable]))"
 
 Progress = Callable[[int, int, str], None]
@@ -293,9 +296,9 @@ def _install(python: Python, lock: str, count: int, folder: Path, progress: Prog
 
     def tell(line: str) -> None:
         nonlocal seen
-        if line.startswith("Collecting "):
+        if found := _TAKEN.match(line):
             seen += 1
-            progress(min(seen, count), count + 1, line.removeprefix("Collecting ").split("==", 1)[0])
+            progress(min(seen, count), count + 1, found[1] or found[2])
         elif line.startswith("Installing collected"):
             progress(count, count + 1, "installing")
 

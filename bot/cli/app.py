@@ -6,7 +6,23 @@ from typing import Annotated
 
 import typer
 
-from bot.cli import build, card, hub, inspect, licenses, list_, pins, publish, review, step, tune, verify, watch
+from bot.cli import (
+    build,
+    card,
+    hub,
+    inspect,
+    licenses,
+    list_,
+    lock,
+    pins,
+    publish,
+    review,
+    status,
+    step,
+    tune,
+    verify,
+    watch,
+)
 
 app = typer.Typer(
     name="bot",
@@ -52,6 +68,7 @@ app.command("card")(card.card)
 app.command("review")(review.review)
 app.command("licenses")(licenses.licenses)
 app.command("tune")(tune.tune)
+app.command("lock")(lock.lock)
 app.command("step")(step.step)
 app.command("inspect")(inspect.inspect)
 app.command("verify")(verify.verify)
