@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent / "bot"
 
 BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
-    "cli": BASE | {"pipeline", "environments", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
+    "cli": BASE
+    | {"pipeline", "environments", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
     "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"}
     | {"environments", "recipe_edit"},
     "environments": BASE | {"isolation"},
