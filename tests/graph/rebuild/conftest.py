@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import bert_networks
+import dinov2_networks
 import dinov3_networks
 import numpy as np
 import onnx
@@ -67,6 +68,20 @@ def exported_bert(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Pat
         key = repr((shape, sorted(how.items())))
         if key not in made:
             made[key] = bert_networks.export(shape, folder / f"{len(made)}.onnx", **how)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def exported_dinov2(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A DINOv2 as a file; the same one is exported once."""
+    folder, made = tmp_path_factory.mktemp("dinov2"), dict[str, Path]()
+
+    def make(shape: dinov2_networks.Shape = dinov2_networks.USUAL, **how: Any) -> Path:
+        key = repr((shape, sorted(how.items())))
+        if key not in made:
+            made[key] = dinov2_networks.export(shape, folder / f"{len(made)}.onnx", **how)
         return made[key]
 
     return make

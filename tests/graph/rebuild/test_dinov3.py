@@ -17,6 +17,7 @@ from dinov3_networks import (
     optimise,
     permute,
     run,
+    slim,
     strip_names,
     unfold_constants,
 )
@@ -122,6 +123,16 @@ def test_copies_that_the_runtime_optimised(
     fused = {node.domain for node in onnx.load(optimised).graph.node} - {""}
     assert fused == (set() if level == "ORT_ENABLE_BASIC" else {"com.microsoft"})
     output, _ = rebuilt(optimised, precision="fp32")
+    assert differences(source, output, pictures) < NOISE
+
+
+@pytest.mark.parametrize("how", [WRITERS[0], WRITERS[2], WRITERS[3]], ids=lambda how: str(how))
+def test_slimmed_copies(how: dict[str, Any], exported: Export, rebuilt: Rebuild, pictures: np.ndarray) -> None:
+    source = exported(**how)
+    model = onnx.load(source)
+    slimmed = slim(onnx.load(source))
+    assert len(slimmed.graph.node) < len(model.graph.node)
+    output, _ = rebuilt(slimmed, precision="fp32")
     assert differences(source, output, pictures) < NOISE
 
 
