@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.errors import VerificationError
-from bot.hub.bundle import MANIFEST, Manifest, paths_of
+from bot.hub.bundle import MANIFEST, Manifest, ids_of_bytes, paths_of
 from bot.hub.client import Conversation, Doubtful, Hub
 from bot.hub.target import HISTORY, MAIN, account_of, manifest_at
 from bot.records import Artifact, Release, TensorSignature
@@ -309,7 +309,7 @@ def post_pins(hub: Hub, repo: str, number: int) -> bool:
     Raises:
         HubError: The Hub could not be read or written. A comment whose answer was lost counts as written if it is
             there; it is never sent twice.
-        VerificationError: The merged commit's record cannot be read.
+        VerificationError: The merged commit's record cannot be read, or the commit holds other files than it says.
     """
     account = account_of(hub)
     conversation = hub.conversation(repo, number)
@@ -319,6 +319,7 @@ def post_pins(hub: Hub, repo: str, number: int) -> bool:
     release, manifest = release_at(hub, repo, conversation.merge_commit)
     if release.target != repo or _is_posted(conversation, account, release.identity):
         return False
+    require_held(hub, repo, conversation.merge_commit, release)
     text = pins_comment(release, conversation.merge_commit, manifest)
     try:
         hub.comment(repo, number, text)
@@ -326,6 +327,29 @@ def post_pins(hub: Hub, repo: str, number: int) -> bool:
         if not _is_posted(hub.conversation(repo, number), account, release.identity):
             raise
     return True
+
+
+def require_held(hub: Hub, repo: str, commit: str, release: Release) -> None:
+    """Stops unless a commit lists the published artifacts with the content that its record tells.
+
+    Somebody may have changed one on the main branch after the pull request was opened: it merges without a conflict.
+
+    Raises:
+        VerificationError: It does not; no pin may be given of such a file.
+    """
+    wanted = {artifact.file: artifact.sha256 for artifact in release.published}
+    wanted |= {weights.path: weights.sha256 for artifact in release.published for weights in artifact.weights}
+    there = hub.files_at(repo, commit, list(wanted)) if wanted else {}
+    for path, sha256 in wanted.items():
+        found = there[path].sha256 if path in there else ""
+        if path in there and not found:  # A file that lies in git itself is small.
+            found = ids_of_bytes(hub.read_bytes(repo, commit, path)).sha256
+        if found != sha256:
+            raise VerificationError(
+                f"has the sha256 {found or 'of no file'}, and the release's record says {sha256}: it gets no pin.",
+                where=f"{repo}@{commit[:12]}: {path}",
+                remedy="Somebody changed it before the merge. Restore the file, or publish a release without it.",
+            )
 
 
 def _is_posted(conversation: Conversation, account: str, identity: str) -> bool:

@@ -564,6 +564,19 @@ def test_nothing_is_posted_before_the_merge(here: Here, status: str) -> None:
     assert post_pins(here.hub(), here.target, 1) is False and comments(here) == before
 
 
+def test_a_file_that_was_changed_before_the_merge_gets_no_pin(here: Here) -> None:
+    """It is as it was in the pull request, so git sees no conflict and merges."""
+    models = {"model.onnx": b"same"}
+    here.publish(here.case("1", models=models), "commit")
+    here.publish(here.case("2", models=models))
+    here.hand_made({"model.onnx": b"by hand"}, "alice")
+    here.api().merge_pull_request(here.target, 1)
+    before = comments(here)
+    with pytest.raises(VerificationError, match=r"model\.onnx: has the sha256 [0-9a-f]{64}, .* it gets no pin"):
+        post_pins(here.hub(), here.target, 1)
+    assert comments(here) == before
+
+
 def test_nothing_is_posted_on_the_pull_request_of_another_account(merged: Here) -> None:
     before = comments(merged)
     assert post_pins(merged.hub("alice"), merged.target, 1) is False and comments(merged) == before

@@ -113,8 +113,25 @@ def test_a_file_that_does_not_lie_there_stops_before_anything_is_built(world: Wo
     assert "build" not in done.stderr
 
 
-def test_a_file_that_fails_a_gate_stays_and_the_failure_is_said(world: World, by_hand: bytes) -> None:
-    take_over(world, by_hand, limit="1e-9", steps=", steps: [float16, drop_cast_round_trips]")
+def beside_its_weights(model: bytes, folder: Path) -> tuple[bytes, bytes]:
+    """The same model in two files: the graph, and its weights in `weights.bin`."""
+    onnx.save(
+        onnx.load_from_string(model),
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    return (folder / "model.onnx").read_bytes(), (folder / "weights.bin").read_bytes()
+
+
+def test_a_file_that_fails_a_gate_stays_and_the_failure_is_said(
+    world: World, by_hand: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Here its weights lie in a file beside it, which is taken over with it."""
+    graph, weights = beside_its_weights(by_hand, tmp_path_factory.mktemp("model"))
+    world.upload(TARGET, {"weights.bin": weights})
+    take_over(world, graph, limit="1e-9", steps=", steps: [float16, drop_cast_round_trips]")
     outcome = world.publish()
     release = release_at(world, "refs/pr/1")
     assert release.withheld == () and {artifact.name for artifact in release.published} == {"fp16", "second"}
@@ -125,4 +142,10 @@ def test_a_file_that_fails_a_gate_stays_and_the_failure_is_said(world: World, by
     assert "Nobody ran its steps again" in card and "casts" in card.lower()
     assert [step.name for step in release.artifact("fp16").steps] == ["float16", "drop_cast_round_trips"]
     assert "failed, not required" in Path(outcome["review"]).with_name("summary.md").read_text()
-    assert content(world, PINNED, "refs/pr/1") == by_hand
+    assert content(world, PINNED, "refs/pr/1") == graph
+    (beside,) = release.artifact("fp16").weights
+    assert (beside.path, beside.sha256) == ("weights.bin", sha256(weights))
+    world.upload(TARGET, {"weights.bin": weights[::-1]}, message="Better weights")
+    world.api.merge_pull_request(TARGET, 1)
+    tampered = world.bot("verify", TARGET)
+    assert tampered.returncode == 8 and "weights.bin" in tampered.stderr
