@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from bot.errors import BotError, StepError, UpstreamError, VerificationError
 from bot.hub.client import Hub
 from bot.pipeline import handover, receiving
 from bot.pipeline.context import Context
+from bot.pipeline.described import require_described
 from bot.pipeline.placing import what_is_there
 from bot.recipe import Recipe, load_recipe
 from bot.records import Release
@@ -463,6 +464,28 @@ def test_a_verdict_that_was_forged_ends_the_command(built: Built, copy: Path) ->
     assert done.returncode == 8, done.stderr
     assert "is 'passed', and should be 'failed'" in done.stderr and "Traceback" not in done.stderr
     assert [each.num for each in built.world.pull_requests()] == before
+
+
+# -- what only the third run can see -----------------------------------------------------------------------------------
+
+
+def test_a_graph_that_is_described_otherwise_is_seen_by_whoever_opens_it(built: Built, copy: Path) -> None:
+    """A census that adds up passes the run that opens nothing, and not the verification."""
+    record = json.loads((copy / "release.json").read_bytes())
+    counts = record["artifacts"][0]["census"]["by_op"]
+    counts["Sigmoid"] = counts.pop("Relu")
+    (copy / "release.json").write_bytes(canonical_json(record))
+    release = built.check(copy)
+    opening = replace(built.context, worker=Worker())
+    with pytest.raises(VerificationError, match="its census"):
+        require_described(opening, release, release.artifacts[0], copy / ARTIFACT, "here")
+    honest = built.check(built.folder)
+    require_described(opening, honest, honest.artifacts[0], built.folder / ARTIFACT, "here")
+    for name, value in (("ir_version", 3), ("opsets", {"ai.onnx": 7}), ("outputs", ()), ("inputs", ())):
+        signature = honest.artifacts[0].signature.model_copy(update={name: value})
+        other = honest.artifacts[0].model_copy(update={"signature": signature})
+        with pytest.raises(VerificationError, match=name):
+            require_described(opening, honest, other, built.folder / ARTIFACT, "here")
 
 
 # -- what the Hub says -------------------------------------------------------------------------------------------------
