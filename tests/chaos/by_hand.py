@@ -26,6 +26,8 @@ def _files(seed: str) -> dict[str, bytes]:
         "scripts/convert.py": b"print('convert')\n",
         "scripts/compare.py": b"print('compare')\n",
         "config.json": b'{"by": "hand"}\n',
+        "source/config.json": b'{"a": 1}',
+        "source/modeling.py": b"class Model: ...\n",
     }
 
 
@@ -40,8 +42,27 @@ def _start(place: Place, name: str, **changes: bytes | None) -> tuple[str, dict[
 
 def _release(place: Place, repo: str, files: dict[str, bytes], seed: str = "1", pinned: bytes | None = None) -> Any:
     """A release that describes the pinned file, leaves it where it is, and brings another model."""
-    models = {PINNED: pinned or files[PINNED], NEW: random.Random(f"{repo} {seed}").randbytes(3000)}
-    return place.case(repo, seed, models=models, frozen=(PINNED,), absent=() if pinned else (PINNED,))
+    models = {PINNED: pinned or files[PINNED], NEW: _model(repo, seed)}
+    how = {"frozen": (PINNED,)} if pinned else {"taken_over": (PINNED,)}
+    return place.case(repo, seed, models=models, **how)
+
+
+def _model(repo: str, seed: str) -> bytes:
+    return random.Random(f"{repo} {seed}").randbytes(3000)
+
+
+def _later(place: Place, repo: str, files: dict[str, bytes], on_change: str) -> tuple[Any, str]:
+    """A release after a change upstream, its model under the path that the bot chooses for it; and that path."""
+    from bot.hub.bundle import ids_of_bytes
+    from bot.hub.places import Content
+    from bot.hub.places import place as place_of
+    from bot.hub.target import read_target
+
+    data = _model(repo, "2")
+    identity = _release(place, repo, files, "2").release.short_identity
+    path = place_of(read_target(place.hub(), repo), NEW, Content(ids_of_bytes(data)), identity, on_change).file
+    models = {PINNED: files[PINNED], path: data}
+    return place.case(repo, "2", models=models, taken_over=(PINNED,), on_change=on_change), path
 
 
 def _taken_over(place: Place, name: str) -> tuple[str, tuple[str, ...]]:
@@ -67,7 +88,69 @@ def _taken_over(place: Place, name: str) -> tuple[str, tuple[str, ...]]:
             facts += _compared(place, repo, before, after)
     if place.oracle.content(repo, pin, PINNED) != files[PINNED]:
         return "the old pin does not resolve any more", ()
-    return "", tuple(facts)
+    return "", ("\n".join(facts),)
+
+
+def _changed_upstream(place: Place, name: str, on_change: str) -> tuple[str, tuple[str, ...]]:
+    """Taken over and merged; then upstream changes, and a second release is merged."""
+    repo, files, _ = _start(place, name)
+    first, pins = _merged(place, repo, _release(place, repo, files), 1), []
+    pins += [(first.head, PINNED, files[PINNED]), (first.head, NEW, _model(repo, "1"))]
+    case, path = _later(place, repo, files, on_change)
+    if (path == NEW) != (on_change == "replace"):
+        return f"the new bytes go to {path}", ()
+    second = _merged(place, repo, case, 2)
+    pins += [(second.head, PINNED, files[PINNED]), (second.head, path, _model(repo, "2"))]
+    touched = {file for file, ids in first.tree.items() if second.tree.get(file) != ids}
+    allowed = {"README.md", "release.json", "release/card.md", "release/files.json", "release/recipe.yaml"}
+    allowed |= {NEW} if on_change == "replace" else set()
+    if not touched <= allowed:
+        return f"the second release changed {sorted(touched - allowed)}", ()
+    for revision, file, data in pins:
+        if place.oracle.content(repo, revision, file) != data:
+            return f"the pin of {file} at {revision[:12]} does not resolve", ()
+    if problem := _verified(place, repo):
+        return f"bot verify: {problem}", ()
+    title = f"Then upstream changed, with on_change: {on_change}; before and after the second release was merged:"
+    return "", ("\n".join([title, *_compared(place, repo, first, second)]),)
+
+
+def _merged(place: Place, repo: str, case: Any, number: int) -> Snapshot:
+    """Publishes by pull request, and merges it as another person."""
+    ran = place.run(case, "pull-request")
+    if ran.error is not None or ran.done.number != number:
+        raise RuntimeError(f"release {number}: {ran.error or ran.done}")
+    place.server.api("alice").merge_pull_request(repo, number)
+    return place.oracle.snapshot(repo)
+
+
+def _verified(place: Place, repo: str) -> str:
+    """What `bot verify` finds wrong; empty if nothing."""
+    from bot.errors import VerificationError
+    from bot.hub.verify import require, verify
+
+    try:
+        require(verify(place.hub(), repo, "main", place.scratch()))
+    except VerificationError as error:
+        return f"exit code {error.exit_code}: {error}"
+    return ""
+
+
+def _tampered(place: Place, name: str) -> tuple[str, tuple[str, ...]]:
+    """A person changes the pinned file after the take-over: who verifies sees it, and the next release stops."""
+    repo, files, _ = _start(place, name)
+    _merged(place, repo, _release(place, repo, files), 1)
+    other = files[PINNED][::-1]
+    place.hand_made(repo, {PINNED: other}, "alice")
+    before, found = place.oracle.snapshot(repo), _verified(place, repo)
+    digests = [hashlib.sha256(data).hexdigest() for data in (files[PINNED], other)]
+    if missing := [word for word in ("exit code 8", PINNED, *digests) if word not in found]:
+        return f"bot verify does not name {missing}: {found}", ()
+    ran = place.run(_release(place, repo, files, "2"), "pull-request")
+    text = str(ran.error or "")
+    if getattr(ran.error, "exit_code", None) != 6 or any(word not in text for word in (PINNED, *digests)):
+        return f"the next release ended in {text or ran.done}", ()
+    return ("" if is_untouched(before, place.oracle.snapshot(repo)) else "something was changed"), ()
 
 
 def _compared(place: Place, repo: str, before: Snapshot, after: Snapshot) -> list[str]:
@@ -79,7 +162,7 @@ def _compared(place: Place, repo: str, before: Snapshot, after: Snapshot) -> lis
             for at in (before, after)
         )
         word = "added" if not old else "unchanged" if old == new else "changed" if new else "gone"
-        lines.append(f"  {word:<9}  {path:<40}  {old or '-':<12}  {new or '-':<12}")
+        lines.append(f"  {word:<9}  {path:<52}  {old or '-':<12}  {new or '-':<12}")
     return lines
 
 
@@ -114,6 +197,9 @@ def _cases(place: Place) -> dict[str, Callable[[str], tuple[str, tuple[str, ...]
     other = b"Another licence\n"
     return {
         "taken over": lambda name: _taken_over(place, name),
+        "taken over, then new bytes beside the old": lambda name: _changed_upstream(place, name, "new_name"),
+        "taken over, then new bytes in place of the old": lambda name: _changed_upstream(place, name, "replace"),
+        "the pinned file is changed by a person": lambda name: _tampered(place, name),
         "a commit would replace the card": lambda name: _refused(place, name, "commit", ("README.md",), usual),
         "the licence there is another": lambda name: _refused(
             place, name, "pull-request", ("LICENSE", ids(other), ids(LICENSE)), usual, LICENSE=other
@@ -135,6 +221,9 @@ def _cases(place: Place) -> dict[str, Callable[[str], tuple[str, tuple[str, ...]
 
 KINDS = (
     "taken over",
+    "taken over, then new bytes beside the old",
+    "taken over, then new bytes in place of the old",
+    "the pinned file is changed by a person",
     "a commit would replace the card",
     "the licence there is another",
     "the pinned file was built again",

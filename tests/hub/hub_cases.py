@@ -20,6 +20,7 @@ from bot.records import (
     Census,
     FileRecord,
     LicenseRecord,
+    OnChange,
     Release,
     Signature,
     Source,
@@ -35,7 +36,15 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def artifact(name: str, file: str, data: bytes, *, frozen: bool = False) -> Artifact:
+def artifact(
+    name: str,
+    file: str,
+    data: bytes,
+    *,
+    frozen: bool = False,
+    taken_over: bool = False,
+    on_change: OnChange = "replace",
+) -> Artifact:
     tensor = TensorSignature(name="x", dtype="float32", shape=("n", 4))
     signature = Signature(
         inputs=(tensor,), outputs=(tensor,), opsets={"ai.onnx": 18}, ir_version=10, minimum_runtime="1.17"
@@ -44,8 +53,9 @@ def artifact(name: str, file: str, data: bytes, *, frozen: bool = False) -> Arti
         name=name,
         file=file,
         made_from="network",
-        frozen=frozen,
-        on_change="replace",
+        frozen=frozen or taken_over,
+        taken_over=taken_over,
+        on_change=on_change,
         steps=(StepRecord(name="float16"),),
         bytes=len(data),
         sha256=sha256(data),
@@ -79,6 +89,8 @@ def make_case(
     models: Mapping[str, bytes] | None = None,
     frozen: tuple[str, ...] = (),
     absent: tuple[str, ...] = (),
+    taken_over: tuple[str, ...] = (),
+    on_change: OnChange = "replace",
     card: str = "",
     random_weights: bool = False,
     bot_version: str = "0.1.0",
@@ -94,6 +106,8 @@ def make_case(
         models: Content by file name.
         frozen: Files that are frozen.
         absent: Files that the release describes and that are not laid out.
+        taken_over: Files that lie in the target already: frozen, and absent.
+        on_change: What becomes of what was published under the same path.
         card: Text of the card.
         random_weights: The model's weights are random.
         bot_version: A difference that makes no other release.
@@ -109,14 +123,17 @@ def make_case(
         target=target,
         runtime="onnxruntime>=1.22",
         source=Source(repo="up/stream", commit="a" * 40),
-        artifacts=tuple(artifact(name, name, data, frozen=name in frozen) for name, data in models.items()),
+        artifacts=tuple(
+            artifact(name, name, data, frozen=name in frozen, taken_over=name in taken_over, on_change=on_change)
+            for name, data in models.items()
+        ),
         licenses=(LicenseRecord(name="apache-2.0", file="LICENSE", sha256=sha256(text)),),
         copies=(FileRecord(path="config.json", bytes=len(config), sha256=sha256(config)),),
         bot_version=bot_version,
         random_weights=random_weights,
         withheld=withheld,
     )
-    files = {name: data for name, data in models.items() if name not in absent and name not in withheld}
+    files = {name: data for name, data in models.items() if name not in {*absent, *taken_over, *withheld}}
     files |= {
         "README.md": card.encode(),
         "release/card.md": card.encode(),
