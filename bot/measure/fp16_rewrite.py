@@ -33,6 +33,8 @@ SMALL = 65_536
 
 _OLDEST_OPSET = 7
 _DTYPE_ATTRIBUTES = frozenset({"dtype", "to", "output_dtype", "output_datatype", "softmax_precision", "stash_type"})
+_SHARED_BY_ATTENTIONS = frozenset({"num_heads", "scale", "mask_filter_value", "unidirectional"})
+"""Attributes that ONNX Runtime's Attention and MultiHeadAttention have in common."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,8 @@ class _Writer:
                 if name:
                     self.nodes.append(_node("Identity", [value], [name]))
             return False
+        if node.domain == "com.microsoft" and node.op_type == "Attention":
+            self._take_projection_out(node)
         if node.domain == "com.microsoft" and node.op_type == "MultiHeadAttention":
             self._unpack_attention(node)
         self._widen(node)
@@ -354,6 +358,39 @@ class _Writer:
             total = self.rounded("Div", [total, divisor])
         self.nodes.append(_node("Identity", [total], [node.output[0]], name=node.name))
         return True
+
+    def _take_projection_out(self, node: Any) -> None:
+        """Project queries, keys and values in a node of their own: the kernel stores them in half before it goes on.
+
+        Attention with a cache, heads of several sizes or rotary positions stays one node.
+        """
+        found = attributes(node)
+        cached = len(node.output) > 1 or any(node.input[place] for place in (4, 6) if place < len(node.input))
+        if cached or "qkv_hidden_sizes" in found or ("do_rotary" in found and found["do_rotary"].i):
+            return
+        inputs = [*node.input, "", "", "", ""]
+        packed = self.rounded("MatMul", inputs[:2])
+        parts = [self._third(packed, part) for part in range(3)]
+        node.op_type = "MultiHeadAttention"
+        del node.input[:]
+        node.input.extend([*parts, inputs[2], inputs[3], inputs[5]])
+        while node.input[-1] == "":
+            del node.input[-1]
+        kept = [each for each in node.attribute if each.name in _SHARED_BY_ATTENTIONS]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+
+    def _third(self, packed: str, part: int) -> str:
+        """A third of the last axis."""
+        import numpy as np
+        import onnx
+
+        cells, index, flat = (
+            self.node("Constant", [], value=onnx.numpy_helper.from_array(np.array(each, np.int64)))
+            for each in ([0, 0, 3, -1], part, [0, 0, -1])
+        )
+        taken = self.node("Gather", [self.node("Reshape", [packed, cells]), index], axis=2)
+        return self.node("Reshape", [taken, flat])
 
     def _unpack_attention(self, node: Any) -> None:
         """Give packed queries, keys and values one by one: the CPU kernel reads no packed ones.

@@ -774,6 +774,30 @@ def test_attention_is_one_kernel_and_may_be_packed(emulated: Emulator) -> None:
     same_bits(half_packed, apart)
 
 
+def test_attention_stores_its_projection_in_half(emulated: Emulator) -> None:
+    """ONNX Runtime's Attention is the projection, rounded, and then MultiHeadAttention, under the same mask."""
+    batch, length, heads, width = 2, 5, 3, 8
+    random, hidden = np.random.default_rng(0), heads * width
+    x = random.standard_normal((batch, length, hidden)).astype(np.float16)
+    weights = random.standard_normal((hidden, 3 * hidden)).astype(np.float16)
+    bias = random.standard_normal(3 * hidden).astype(np.float16)
+    mask = np.ones((batch, length), np.int32)
+    mask[1, 3:] = 0
+    constants = (constant("w", weights), constant("bias", bias))
+    given = [value("x", F16, ["b", "s", hidden]), value("mask", onnx.TensorProto.INT32, ["b", "s"])]
+    settings: dict[str, Any] = {"domain": "com.microsoft", "num_heads": heads, "mask_filter_value": -1e9}
+    node = helper.make_node("Attention", ["x", "w", "bias", "mask"], ["y"], **settings)
+    (fused,) = emulated(model([node], given, [value("y", F16, ["b", "s", hidden])], constants), {"x": x, "mask": mask})
+    product = (x.astype(np.float32) @ weights.astype(np.float32)).astype(np.float16)
+    parts = {name: product[..., n * hidden : (n + 1) * hidden].copy() for n, name in enumerate("qkv")}
+    node = helper.make_node("MultiHeadAttention", ["q", "k", "v", "bias", "mask"], ["y"], **settings)
+    inputs = [*(value(name, F16, ["b", "s", hidden]) for name in "qkv"), given[1]]
+    apart_model = model([node], inputs, [value("y", F16, ["b", "s", hidden])], constants[1:])
+    (apart,) = emulated(apart_model, {**parts, "mask": mask})
+    assert np.abs(ordered(fused) - ordered(apart)).max() <= 1  # sums in another order may round another way
+    assert not (fused[0] == fused[1]).all()
+
+
 def reduction(op: str, axes: list[int], shape: list[Any]) -> onnx.ModelProto:
     node = helper.make_node(op, ["x", "axes"], ["y"], keepdims=0)
     return model([node], [value("x", F16, shape)], [value("y", F16, None)], (constant("axes", np.int64(axes)),))
