@@ -9,8 +9,11 @@ from bot.records import Release
 IDENTITY = Release.TRAILER
 RECIPE = "Recipe"
 CLOSED = "Closed-By-Bot"
+STOPPED = "Stopped-For"
+"""With the recipe's side of an identity: nothing is published of this recipe, whatever its files are, until somebody
+has changed it."""
 
-_LINE = re.compile(rf"^({IDENTITY}|{RECIPE}|{CLOSED}): ([^\s].*?)\s*$", re.MULTILINE)
+_LINE = re.compile(rf"^({IDENTITY}|{RECIPE}|{CLOSED}|{STOPPED}): ([^\s].*?)\s*$", re.MULTILINE)
 
 
 def with_trailers(text: str, trailers: dict[str, str]) -> str:

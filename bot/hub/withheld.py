@@ -7,14 +7,14 @@ again by itself. A later release that is withheld too is said in the same discus
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.errors import HubError
 from bot.hub.attempts import until_clear
 from bot.hub.client import Conversation, Hub, NotFound
 from bot.hub.target import account_of
-from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, trailers_of, with_trailers
+from bot.hub.trailers import CLOSED, IDENTITY, RECIPE, STOPPED, trailers_of, with_trailers
 from bot.records import Release
 
 
@@ -87,6 +87,7 @@ def report_stopped(
     identity: str,
     title: str,
     text: str,
+    stopped: str = "",
     on_step: Callable[[str], None] | None = None,
 ) -> Notice | None:
     """Says in a target why a recipe publishes nothing, before there is a release to speak of; as `report_withheld`.
@@ -98,13 +99,15 @@ def report_stopped(
         identity: Of the reason: the same reason is said once.
         title: Of a new discussion.
         text: The reason, in Markdown.
+        stopped: The recipe's side of an identity, if the reason holds for any release of this very recipe.
         on_step: Told what happens.
 
     Raises:
         HubError: The Hub did not do it, retries included.
     """
     say = on_step or (lambda _: None)
-    return until_clear(hub, lambda: _report(hub, repo, {IDENTITY: identity, RECIPE: recipe}, title, text, say), say)
+    trailers = {IDENTITY: identity, RECIPE: recipe, **({STOPPED: stopped} if stopped else {})}
+    return until_clear(hub, lambda: _report(hub, repo, trailers, title, text, say), say)
 
 
 def close_notices(hub: Hub, release: Release, by: str, say: Callable[[str], None]) -> None:
@@ -165,7 +168,12 @@ def _report(
     except NotFound:
         return None
     if known is not None:
-        return known
+        same = [newest_word(item) for item in mine if item.pull_request.number == known.number]
+        if not trailers.get(STOPPED) or trailers[STOPPED] in [word.get(STOPPED) for word in same]:
+            return known
+        say(f"saying in #{known.number} that it holds for the recipe as it is now, too")
+        hub.comment(repo, known.number, body)
+        return replace(known, action="updated")
     still_open = [item for item in mine if item.pull_request.is_open]
     if still_open:
         first = still_open[0]

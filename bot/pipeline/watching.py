@@ -22,6 +22,7 @@ from bot.hub.memory import Memory
 from bot.hub.polling import Answer, Poller, Seen, Want
 from bot.hub.retry import HubUnavailable
 from bot.hub.target import MAIN, account_of, own_commit, own_pull_request
+from bot.hub.trailers import CLOSED, IDENTITY, STOPPED
 from bot.hub.withheld import newest_word
 from bot.measure import loaders
 from bot.pipeline.fleet import Fleet, Loaded
@@ -308,7 +309,7 @@ class _Poll:
             recipe.plan.target.open,
             held,
             requests,
-            notices.get(row.identity),
+            notices.get(row.identity, notices.get(known.loaded.recipe_id)),
             lambda: self._was_committed(recipe, known.target, row.identity),
         )
         finding = decide(row.identity, there)
@@ -320,7 +321,10 @@ class _Poll:
         )
 
     def _conversations(self, repo: str, wanted: str) -> tuple[list[Request], dict[str, int]]:
-        """The bot's pull requests that carry a release, and its word on withheld ones: identity to discussion."""
+        """The bot's pull requests that carry a release, and its word on withheld ones: identity to discussion.
+
+        A recipe that was stopped as a whole is among these with its own side of the identity.
+        """
         pulls, talks = self._hub.pull_requests_and_discussions(repo, author=self._account)
         requests = []
         for pull in pulls:
@@ -345,8 +349,12 @@ class _Poll:
                 word = newest_word(self._hub.conversation(repo, talk.number, author=self._account))
                 if talk.status == "closed":
                     self._memory.put("word", key, word)
-            if (named := word.get(Release.TRAILER)) and not word.get("Closed-By-Bot"):
+            if word.get(CLOSED):
+                continue
+            if named := word.get(IDENTITY):
                 notices[named] = talk.number
+            if stopped := word.get(STOPPED):
+                notices[stopped] = talk.number
         still_open = any(request.is_open for request in requests)
         self._memory.put("looked", repo.lower(), {"at": self._now.isoformat(), "open": still_open})
         return requests, notices

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.errors import WithheldError
+from bot.errors import LicenseChangedError, WithheldError
 from bot.hub import publish as publishing
 from bot.hub.client import Hub
 from bot.hub.memory import Memory
@@ -89,9 +90,9 @@ class History:
         """Another file that is carried along."""
         self.world.upload(self.upstream, {"config.json": text.encode()})
 
-    def readme(self, text: str) -> None:
+    def readme(self, text: str, licence: str = "mit") -> None:
         """A commit upstream that changes nothing that is read."""
-        self.world.upload(self.upstream, {"README.md": f"---\nlicense: mit\n---\n# {text}\n".encode()})
+        self.world.upload(self.upstream, {"README.md": f"---\nlicense: {licence}\n---\n# {text}\n".encode()})
 
     def change(self, what: str, value: Any) -> None:
         """Another recipe."""
@@ -282,6 +283,34 @@ def test_a_life_of_commits(world: World) -> None:
         "current",
         "replaced",
     ]
+
+
+def test_a_licence_that_changed_is_said_once_and_not_run_into_again(world: World) -> None:
+    history = History(world, "pull-request")
+    history.publish()
+    history.review("merge")
+    history.readme("A network", licence="gpl-3.0")
+    assert history.watcher(Memory()).state == "current"  # Nothing that is read has changed.
+    history.model(1)
+    for change in ("", "other words"):
+        if change:
+            history.change("words", change)  # Somebody edits the recipe, and its licence is as it was.
+        assert history.watcher(Memory(history.memory)).state == "due"
+        for _ in range(2):
+            with pytest.raises(LicenseChangedError):
+                history.publisher()
+            row = history.watcher(Memory(history.memory))
+            assert row.state == "withheld" and row.url.endswith(f"/discussions/{row.finding.number}")
+            assert replace(history.watcher(Memory()), since=None) == replace(row, since=None)
+    history.change("comment", "nothing changes")
+    assert history.watcher(Memory()).state == "withheld"
+    history.change("words", "")
+    history.model(0)
+    assert history.watcher(Memory()).state == "current"  # Back to what is published.
+    history.model(1)
+    history.raise_retry()  # Somebody asked the owner, who put the licence right.
+    history.readme("A network")
+    assert history.check().state == "due"
 
 
 @settings(max_examples=2, suppress_health_check=list(HealthCheck))
