@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from bot.card.explain import Explained
     from bot.card.review import Review
     from bot.hub.publish import Publication
-    from bot.hub.verify import Verification
     from bot.pipeline import Outcome
-    from bot.pipeline.verifying import Provenance
 
 
 def _print_json(value: Any) -> None:
@@ -173,39 +171,6 @@ def _shape(tensor: TensorSignature) -> str:
     if tensor.shape is None:
         return "unknown"
     return " × ".join("?" if size is None else str(size) for size in tensor.shape) or "scalar"
-
-
-def print_verification(
-    name: str, revision: str, verification: Verification, provenance: Provenance, *, as_json: bool
-) -> None:
-    """Prints what a verification found, a line per file, and what is known of how the release came about."""
-    if as_json:
-        _print_json(
-            {
-                "repository": name,
-                "revision": revision,
-                "identity": verification.release.identity,
-                "ok": verification.ok and provenance.status != "wrong",
-                "provenance": {
-                    "status": provenance.status,
-                    "signer": provenance.signer,
-                    "problem": str(provenance.problem or ""),
-                },
-                "files": [
-                    {"path": file.path, "status": file.status, "expected": file.expected, "found": file.found}
-                    for file in verification.files
-                ],
-            }
-        )
-        return
-    from rich.table import Table
-
-    table = Table("file", "status", "sha256", title=f"{name}@{revision}, release {verification.release.short_identity}")
-    for file in verification.files:
-        table.add_row(file.path, file.status, (file.found or file.expected or "")[:16])
-    _print_table(table)
-    typer.echo("every file is as it was released" if verification.ok else "not as it was released")
-    typer.echo(provenance.sentence())
 
 
 def print_card(release: Release, text: str, *, as_json: bool) -> None:

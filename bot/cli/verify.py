@@ -1,4 +1,4 @@
-"""`bot verify`: whether a repository holds what was released."""
+"""`bot verify`: whether a repository holds what was released, and whether it comes out again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,29 @@ def verify(
             metavar="OWNER/NAME[@REVISION]", help="A target repository; a branch, commit or refs/pr/N after @."
         ),
     ],
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild", help="Build the files again from upstream, with the code that is here, and compare every byte."
+        ),
+    ] = False,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="Whether to take every figure of accuracy again.")
+    ] = True,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="What cannot be checked here counts as wrong, timings apart.")
+    ] = False,
+    recipes: options.Recipes = options.DEFAULT_RECIPES,
     bundle: Annotated[
-        Path | None, typer.Option("--bundle", help="A sigstore bundle that signs the release's provenance.")
+        Path | None, typer.Option("--bundle", help="A sigstore bundle in place of the one that the release carries.")
     ] = None,
     trust_root: Annotated[
-        Path | None, typer.Option("--trust-root", help="Whom to trust in it; sigstore's public instance if left out.")
+        Path | None,
+        typer.Option(
+            "--trust-root",
+            help="Whom to trust in it; sigstore's public instance if left out.",
+            envvar="BOT_TRUST_ROOT",
+        ),
     ] = None,
     signer: Annotated[
         str, typer.Option("--signer", help="Who has to have signed: an address, or a workflow's URL with its ref.")
@@ -34,24 +52,24 @@ def verify(
     require_isolation: options.RequireIsolation = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Download a release into a fresh cache and hold every file against its record.
+    """Download a release into a fresh cache and hold everything against its record.
 
-    Every file that release.json names must be there with its size and sha256, and every model must open. A signature
-    over the release's provenance is checked offline, with --bundle. Exit code 8 names what differs.
+    Every file must be there with its sha256, and every model must open. The source and the samples are fetched at
+    their recorded commits, licences are read again, and every figure of accuracy has to come out within the spread that
+    the record gives. What cannot be had is not checked, and said. Exit code 8 names what differs.
     """
-    from bot.cli.report import print_verification
     from bot.cli.session import open_context
-    from bot.hub.verify import require
-    from bot.pipeline.verifying import check_provenance, verify_release
+    from bot.cli.verify_report import print_verified
+    from bot.pipeline.verifying import Wanted, check_provenance, verify_release
 
     name, _, revision = repository.partition("@")
     with open_context(
         hub=hub, hub_dir=hub_dir, token_file=token_file, work=work, require=None, require_isolation=require_isolation
     ) as context:
-        verification = verify_release(context, name, revision or "main")
+        verified = verify_release(context, name, revision or "main", Wanted(measure, rebuild, recipes))
         provenance = check_provenance(
-            context, verification, bundle=bundle, trust_root=trust_root, signer=signer, issuer=issuer
+            context, verified.verification, bundle=bundle, trust_root=trust_root, signer=signer, issuer=issuer
         )
-    print_verification(name, revision or "main", verification, provenance, as_json=as_json)
-    require(verification)
+    print_verified(name, revision or "main", verified, provenance, as_json=as_json)
+    verified.require(strict=strict)
     provenance.require()

@@ -151,7 +151,7 @@ def compare(
             status = "changed" if changes[0].old else "not reviewed"
         return Comparison(None, (Standing(upstream, status, changes), *map(_unknown_base, bases)))
     known = {terms.repo: terms for terms in reviewed.base_models}
-    first = list(_differences(reviewed.upstream, upstream))
+    first = list(differences(reviewed.upstream, upstream))
     if not any(change.what == "license" for change in first):
         first += _unexpected_id(upstream, own_id)
     standings = [Standing(upstream, "changed" if first else "reviewed", tuple(first))]
@@ -192,7 +192,7 @@ def _base(terms: Terms, reviewed: Terms | None) -> Standing:
         return Standing(terms, "not checked")
     if reviewed.unchecked:
         return Standing(terms, "changed", (Change(terms.repo, "base model", "not checked", in_words(terms)),))
-    changes = tuple(_differences(reviewed, terms))
+    changes = tuple(differences(reviewed, terms))
     return Standing(terms, "changed" if changes else "reviewed", changes)
 
 
@@ -200,7 +200,7 @@ def _gone(upstream: Terms, reviewed: Terms) -> Change:
     return Change(upstream.repo, f"base model {reviewed.repo}", in_words(reviewed), "")
 
 
-def _differences(old: Terms, new: Terms) -> Iterator[Change]:
+def differences(old: Terms, new: Terms) -> Iterator[Change]:
     """What differs between two states of a repository's terms; its commits may."""
     if old.repo != new.repo:
         yield Change(new.repo, "upstream", old.repo, new.repo)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,7 +31,11 @@ class Port:
 
 
 def open_session(
-    model: str | Path | bytes, provider: str = "cpu", threads: int = 0, settings: dict[str, str] | None = None
+    model: str | Path | bytes,
+    provider: str = "cpu",
+    threads: int = 0,
+    settings: dict[str, str] | None = None,
+    level: Literal["all", "basic"] = "all",
 ) -> Any:
     """Opens a model on one provider, and makes sure that it is that provider.
 
@@ -40,6 +44,7 @@ def open_session(
         provider: The recipe's name of it.
         threads: For one operator; 0 leaves it to the runtime.
         settings: Further session settings by ONNX Runtime's keys.
+        level: How much the runtime may rewrite the graph; `basic` leaves out what it does for one kind of processor.
 
     Returns:
         An `onnxruntime.InferenceSession`, or what stands for one; see `OPENERS`.
@@ -49,14 +54,16 @@ def open_session(
     """
     import onnxruntime
 
+    for ending, opener in OPENERS.items():
+        if not isinstance(model, bytes) and str(model).endswith(ending):
+            return opener(Path(model), threads)
     name = built_with(provider)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _FATAL
-    for ending, opener in OPENERS.items():
-        if not isinstance(model, bytes) and str(model).endswith(ending):
-            return opener(Path(model), threads)
+    if level == "basic":
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     for key, value in (settings or {}).items():
         options.add_session_config_entry(key, value)
     where = "model" if isinstance(model, bytes) else Path(model).name

@@ -14,6 +14,7 @@ from bot.errors import BotError, LicenseChangedError
 from bot.licenses.front_matter import Declared
 from bot.licenses.reviewed import Comparison, Standing, compare, in_words, read_reviewed
 from bot.pipeline.context import Context
+from bot.pipeline.identity import recipe_id
 from bot.recipe import Recipe
 from bot.records import FileRecord, LicenseRecord, Source, Terms, Verdict
 from bot.work import code_digest
@@ -176,6 +177,15 @@ def base_terms(context: Context, name: str) -> Terms:
         return Terms(repo=name, unchecked=error.what.rstrip("."))
 
 
+def terms_at(context: Context, repo: str, commit: str) -> Terms:
+    """What a repository declares at a commit.
+
+    Raises:
+        UpstreamError: It cannot be read.
+    """
+    return _terms(context, repo, commit)[0]
+
+
 def declared_license(context: Context, repo: str, commit: str, repo_type: RepoType) -> str | None:
     """The licence id that a repository's card declares; None if it declares none that can be read."""
     from bot.hub.licenses import fetch_card
@@ -263,6 +273,7 @@ def _say_stopped(context: Context, recipe: Recipe, error: LicenseStopError) -> N
             identity=error.comparison.identity,
             title=f"Withheld: a licence of {recipe.plan.upstream.repo} changed",
             text=_discussion(recipe, error.comparison),
+            stopped=recipe_id(recipe),
             on_step=context.reporter.note,
         )
     except BotError as failure:
