@@ -104,7 +104,8 @@ def compare(queries: Queries, before: Published | None, files: Sequence[FileReco
     """
     previous = before.release if before is not None else None
     old_files = before.files if before is not None else ()
-    rows = tuple(_files(queries, files, old_files))
+    papers = frozenset(license_.file for license_ in previous.licenses) if previous is not None else frozenset()
+    rows = tuple(_files(queries, files, old_files, papers))
     if previous is None:
         return Comparison(False, None, (), rows, (), (), ())
     old = RecordView(previous, BEFORE, "recorded", queries.ledger)
@@ -155,7 +156,10 @@ def _figures(queries: Queries, previous: Release, old: RecordView) -> list[Figur
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _files(queries: Queries, files: Sequence[FileRecord], before: Sequence[FileRecord]) -> Iterator[FileRow]:
+def _files(
+    queries: Queries, files: Sequence[FileRecord], before: Sequence[FileRecord], papers: frozenset[str]
+) -> Iterator[FileRow]:
+    """The files now, then those that only the release before had; its licence texts stay with its models."""
     frozen = {artifact.file for artifact in queries.release.published if artifact.frozen}
     old = {record.path: record for record in before}
     for record in files:
@@ -174,7 +178,8 @@ def _files(queries: Queries, files: Sequence[FileRecord], before: Sequence[FileR
             yield FileRow(_file(queries, record, "artifacts"), "frozen", None)
     for record in old.values():
         # What a frozen artifact's file is need not be laid out again to stay where it is.
-        state = "frozen" if record.path in frozen else "deleted" if record.path.startswith(_OWN_FOLDERS) else "gone"
+        goes = record.path.startswith(_OWN_FOLDERS) and record.path not in papers
+        state = "frozen" if record.path in frozen else "deleted" if goes else "gone"
         yield FileRow(_file(queries, record, f"{BEFORE}.files"), state, _file(queries, record, f"{BEFORE}.files"))
 
 

@@ -24,7 +24,8 @@ def settled(bundle: Bundle, target: Target) -> Bundle:
     What the last release brought and this one does not bring:
 
     - Models stay where they are, for whoever uses them there, and so do licence texts, which hold for those models.
-    - What belongs to one release alone (below `release/`, `source/` and `recipe/`) is deleted; the history has it.
+    - All else below `release/`, `source/` and `recipe/` belongs to one release alone and is deleted; the history keeps
+      it.
     - Files with the weights of a graph that this release replaces are deleted: no graph reads them any more.
     """
     kept = dict(_carried_over(bundle, target)) | dict(_taken_over(bundle, target))
@@ -68,8 +69,10 @@ def _outlived(bundle: Bundle, target: Target) -> Iterator[str]:
         if artifact.file in bundle.files and bundle.files[artifact.file].sha256 != artifact.sha256
         for path in paths_of(artifact)[1:]
     }
+    papers = {license_.file for license_ in (target.release.licenses if target.release else ())}
     for path in brought:
-        if path not in bundle.files and (path.startswith(OWN_FOLDERS) or path in replaced):
+        own = path.startswith(OWN_FOLDERS) and path not in papers
+        if path not in bundle.files and (own or path in replaced):
             yield path
 
 

@@ -27,7 +27,7 @@ from bot.hub.client import TreeFile
 from bot.hub.overwrites import check_overwrites, settled
 from bot.hub.places import Content, place
 from bot.hub.target import Target, read_target
-from bot.records import Artifact, FileRecord, Release, short
+from bot.records import Artifact, FileRecord, LicenseRecord, Release, short
 
 KEYS = ("plain", "deep", "heavy")
 FILES = {"plain": "model.onnx", "deep": "onnx/model.onnx", "heavy": "heavy/graph.onnx"}
@@ -237,6 +237,8 @@ def laid_out(history: History, target: Target, making: Making) -> tuple[Bundle, 
     contents |= {"LICENSE": b"License text\n", "README.md": f"# Release {history.releases}\n".encode()}
     contents |= {"release/card.md": contents["README.md"], "release/recipe.yaml": b"recipe"}
     contents |= {f"source/{name}": b"{}" for name in making.copies}
+    papers = {f"source/licenses/{name}": f"Licence of {name}\n".encode() for name in making.copies}
+    contents |= papers
     release = Release(
         identity=identity,
         recipe="model",
@@ -245,6 +247,7 @@ def laid_out(history: History, target: Target, making: Making) -> tuple[Bundle, 
         runtime="onnxruntime>=1.22",
         source={"repo": "up/stream", "commit": "a" * 40},  # type: ignore[arg-type]
         artifacts=tuple(artifacts),
+        licenses=tuple(LicenseRecord(name=path, file=path, sha256=sha256(text)) for path, text in papers.items()),
         bot_version="0",
     )
     contents[Release.PATH] = release.to_json()
@@ -310,6 +313,7 @@ def check_commit(history: History, pull: Pull, mode: str) -> None:
     for path in pull.deletes:
         assert (path, pull.base[path]) in history.published and path not in history.frozen
         assert path.startswith(OWN_FOLDERS) or path == "heavy/weights.bin"
+        assert "licenses" not in path, "the models of an earlier release are still here, and their licence has to be"
     after = {path: data for path, data in (pull.base | pull.changes).items() if path not in pull.deletes}
     for each in pull.release.published:
         for path, digest in files_of(each).items():
