@@ -473,7 +473,9 @@ def release_of(recipe: Recipe) -> Release:
     for index, (name, made) in enumerate(plan.artifacts.items()):
         source = recipe.made_from(name)
         outputs = {
-            each.made_from: max(len(each.labels), len(each.values), 7) for each in recipe.accuracy_of(source).values()
+            output: max(len(each.labels), len(each.values), 7)
+            for each in recipe.accuracy_of(source).values()
+            for output in each.outputs
         }
         inputs = {
             key: (each[1].size if hasattr(each[1], "size") else (13, 17))

@@ -61,6 +61,11 @@ class Comparison:
         """Per picture, how many the source does not have."""
         return [len(matches.new) for _, _, matches in self.pairs]
 
+    @property
+    def has_points(self) -> bool:
+        """Whether the network gives landmarks."""
+        return any(first.points.shape[1] for first, _, _ in self.pairs)
+
     def score_drifts(self) -> list[Floats]:
         """Per picture and pair, the absolute difference of the scores."""
         return self._each(lambda first, second: np.abs(first.scores - second.scores))
@@ -157,7 +162,7 @@ def _drifts(comparison: Comparison) -> list[Figure]:
     found = []
     for name, unit, what, per_picture in kinds:
         values = np.concatenate(per_picture) if per_picture else np.zeros(0)
-        if not values.size:
+        if not values.size or (name == "point_drift" and not comparison.has_points):
             continue
         worst = tuple(float(each.max(initial=0.0)) for each in per_picture)
         drawn = tuple(float(value) for value in values)
