@@ -13,11 +13,14 @@ from bot.graph.inspection import census_of
 from bot.graph.int8.choosing import choose
 from bot.graph.int8.parameters import QuantizeDynamicParameters
 from bot.graph.int8.prepare import prepare
-from bot.graph.int8.quantize import Settings, dynamic_operators
+from bot.graph.int8.quantize import Settings, dynamic_operators, unfuse
 from bot.graph.int8.quantize import quantize_dynamic as quantized_dynamically
 from bot.graph.model_file import read_model, write_proto
 from bot.graph.steps import StepContext
 from bot.records import Json
+
+SCALES = "a Gemm that scales or transposes what it reads"
+"""Why a node stays float that the quantiser has no form for."""
 
 
 def quantize_dynamic(
@@ -43,15 +46,26 @@ def quantize_dynamic(
     context.progress(1, 2, "quantising")
     choice = choose(proto, dynamic_operators(), parameters)
     settings = Settings(weights=parameters.weights, per_channel=parameters.per_channel)
-    operators = Counter(node.op_type for node in proto.graph.node if node.name in set(choice.nodes))
-    quantized = quantized_dynamically(proto, choice.nodes, settings, context.scratch, list(operators))
+    unfused, renamed = unfuse(proto)
+    kinds = {node.name: node.op_type for node in proto.graph.node}
+    stays = [name for name in choice.nodes if kinds[name] == "Gemm" and name not in renamed]
+    chosen = [name for name in choice.nodes if name not in stays]
+    kept = choice.kept | dict.fromkeys(stays, SCALES)
+    operators = Counter(kinds[name] for name in chosen)
+    quantized = quantized_dynamically(
+        unfused,
+        [renamed.get(name, name) for name in chosen],
+        settings,
+        context.scratch,
+        [*{"MatMul" if op == "Gemm" else op for op in operators}],
+    )
     write_proto(quantized, output)
     context.progress(2, 2, "quantising")
     report: dict[str, Json] = {
-        "nodes_quantized": len(choice.nodes),
-        "nodes_kept": len(choice.kept),
+        "nodes_quantized": len(chosen),
+        "nodes_kept": len(kept),
         "operators": dict(sorted(operators.items())),
-        "kept_because": dict(sorted(Counter(choice.kept.values()).items())),
+        "kept_because": dict(sorted(Counter(kept.values()).items())),
         "parameters": {**census_of(quantized).parameters},
     }
     if choice.unmatched:

@@ -54,7 +54,26 @@ def dynamic_operators() -> list[str]:
     """The operators that ONNX Runtime's dynamic quantiser knows, sorted."""
     from onnxruntime.quantization.registry import IntegerOpsRegistry
 
-    return sorted(IntegerOpsRegistry)
+    return sorted({*IntegerOpsRegistry, "Gemm"})
+
+
+def unfuse(proto: ModelProto) -> tuple[ModelProto, dict[str, str]]:
+    """Takes every Gemm apart into the MatMul that the dynamic quantiser knows, and an addition.
+
+    Returns:
+        A copy, and the name of each MatMul by that of its Gemm. A Gemm that scales, or transposes what it reads, stays.
+    """
+    from onnx import ModelProto
+    from onnxruntime.quantization.onnx_model import ONNXModel
+
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    model = ONNXModel(copy)
+    model.replace_gemm_with_matmul()
+    there = {node.name for node in model.model.graph.node}
+    gemms = [node.name for node in proto.graph.node if node.op_type == "Gemm"]
+    made: ModelProto = model.model
+    return made, {name: f"{name}_MatMul" for name in gemms if f"{name}_MatMul" in there and name not in there}
 
 
 def quantize(proto: ModelProto, nodes: Collection[str], calibration: Calibration, settings: Settings) -> ModelProto:
