@@ -45,8 +45,8 @@ def open_watcher(
 
     share = parse_share(budget)
     with reporting() as reporter, open_hub(hub, hub_dir, token_file, reporter.note) as opened:
-        # What one account may see is not what another may: each has a memory of its own.
-        who = digest([opened.endpoint, opened.account or "", account or ""])[:16]
+        # The account is not asked for here: a loop may begin while the Hub does not answer.
+        who = digest([opened.endpoint, opened.has_token, account or ""])[:16]
         yield Watcher(
             opened,
             Fleet(recipes),

@@ -361,7 +361,7 @@ class _Poll:
 
     def _was_committed(self, recipe: Recipe, target: Seen | None, release_id: str) -> bool:
         repo, head = recipe.plan.target.repo, target.sha if target else MAIN
-        key = f"{repo.lower()}@{head}:{release_id}"
+        key = f"{repo.lower()}@{head}:{release_id}:{self._account}"
         known = self._memory.get("committed", key)
         if known is None:
             known = own_commit(self._hub, repo, head, self._account, identity=release_id) is not None
