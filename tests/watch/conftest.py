@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bot.hub.budget import Budget
 from bot.hub.client import Hub
 from bot.hub.memory import Memory
 from bot.hub.retry import Policy
@@ -88,9 +87,3 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetWorld]:
     world = start_fleet(tmp_path_factory.mktemp("small"), fleet, "--fast-clock")
     yield world
     world.hub.stop()
-
-
-@pytest.fixture
-def budget() -> Budget:
-    """A budget for a Hub that counts nothing."""
-    return Budget()
