@@ -6,7 +6,8 @@ Every recipe has an upstream repository and a target that holds its release; all
 an embedded Hub that announces and enforces what the Hub documents for a free account: 1,000 API calls, 5,000 resolver
 calls and 200 pages in five minutes. Each poll runs in a process of its own. The first knows nothing; then ten upstreams
 get another model, and the second poll, which remembers the first, has to find these ten and no other; the third has its
-memory deleted and has to find the same.
+memory deleted and has to find the same. Each comes from an account of its own, whose window has just begun, as it would
+have for polls a quarter of an hour apart.
 
 For comparison, in the same run: the same knowledge by `model_info` of every upstream and every target, with quotas off,
 since with them it would take hours; the windows that it would need are counted from its calls.
@@ -39,6 +40,7 @@ from tests.watch.fleet_world import Member, members, seed_fleet  # noqa: E402
 QUOTAS = {"api": 1_000, "resolvers": 5_000, "pages": 200}
 WINDOW = 300
 CHANGED = 10
+ACCOUNTS = ("first", "second", "third")
 
 
 def _poll(queue: Any, endpoint: str, token: str, recipes: str, memory: str) -> None:
@@ -55,7 +57,7 @@ def _poll(queue: Any, endpoint: str, token: str, recipes: str, memory: str) -> N
     remembered = Memory(Path(memory))
     fleet.load((), remembered)
     loaded = time.perf_counter()
-    watcher = Watcher(Hub(endpoint, token), fleet, memory=remembered, budget=budget)
+    watcher = Watcher(Hub(endpoint, token), fleet, account="local-user", memory=remembered, budget=budget)
     rows = watcher.poll()
     ended = time.perf_counter()
     queue.put(
@@ -74,11 +76,11 @@ def _poll(queue: Any, endpoint: str, token: str, recipes: str, memory: str) -> N
     )
 
 
-def poll(hub: HubServer, folder: Path) -> dict[str, Any]:
+def poll(hub: HubServer, user: str, folder: Path) -> dict[str, Any]:
     """One poll in a process of its own."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    values = (queue, hub.endpoint, hub.token, str(folder / "recipes"), str(folder / "memory.json"))
+    values = (queue, hub.endpoint, hub.tokens[user], str(folder / "recipes"), str(folder / "memory.json"))
     step = context.Process(target=_poll, args=values)
     step.start()
     found: dict[str, Any] = queue.get(timeout=3600)
@@ -99,7 +101,7 @@ def change(hub: HubServer, fleet: list[Member]) -> list[str]:
 
 def one_by_one(folder: Path, fleet: list[Member]) -> dict[str, Any]:
     """The same knowledge by `model_info` of each repository, quotas off."""
-    hub = start_hub(folder / "hub", timeout=600)
+    hub = start_hub(folder / "hub", timeout=900)
     try:
         api = hub.api()
         began, calls = time.perf_counter(), 0
@@ -126,15 +128,16 @@ def measure(folder: Path, count: int, owners: int) -> dict[str, Any]:
     seed_fleet(folder / "hub", folder / "recipes", fleet)
     seeded = time.perf_counter() - began
     limits = [option for name, quota in QUOTAS.items() for option in ("--rate-limit", f"{name}={quota}/{WINDOW}")]
-    hub = start_hub(folder / "hub", *limits, timeout=600)
+    users = [option for user in ACCOUNTS for option in ("--user", user)]
+    hub = start_hub(folder / "hub", *limits, *users, timeout=900)
     try:
         found: dict[str, Any] = {"recipes": count, "owners": owners, "seconds_to_seed": round(seeded, 1)}
-        found["first_poll"] = poll(hub, folder)
+        found["first_poll"] = poll(hub, ACCOUNTS[0], folder)
         assert found["first_poll"]["states"] == {"current": count}, found["first_poll"]["states"]
         changed = change(hub, fleet)
-        found["after_ten_changes"] = poll(hub, folder)
+        found["after_ten_changes"] = poll(hub, ACCOUNTS[1], folder)
         (folder / "memory.json").unlink()
-        found["memory_deleted"] = poll(hub, folder)
+        found["memory_deleted"] = poll(hub, ACCOUNTS[2], folder)
         for step in ("after_ten_changes", "memory_deleted"):
             assert found[step].pop("due") == changed, step
             found[step]["found"] = f"{len(changed)} of {len(changed)}, and no other"
