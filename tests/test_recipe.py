@@ -124,6 +124,46 @@ MISTAKES = {
     "a missing licence": ("{id: mit}", "{id: mit, file: MIT}", 6, "license.file", "no licence text", "verbatim"),
     "broken YAML": ("license: {id: mit}", "license: {id: mit", 7, "not valid YAML", "", ""),
     "a key twice": ("license: {id: mit}", "license: {id: mit}\nlicense: {id: mit}", 7, "not valid YAML", "", ""),
+    "no steps": (
+        "    steps: [{float16: {keep: [Softmax]}}, drop_cast_round_trips]\n",
+        "",
+        9,
+        "artifacts.fp16.steps: is missing",
+        "frozen: <sha256>",
+        "",
+    ),
+    "a cut sha256": (
+        "file: network-fp16.onnx",
+        "file: network-fp16.onnx\n    frozen: b2e80478",
+        11,
+        "artifacts.fp16.frozen",
+        "64 lower-case hexadecimal digits",
+        "'b2e80478'",
+    ),
+    "what is frozen and changes": (
+        "file: network-fp16.onnx",
+        "file: network-fp16.onnx\n    frozen: true\n    on_change: replace",
+        12,
+        "artifacts.fp16.on_change",
+        "this one is frozen",
+        "",
+    ),
+    "a third way to change": (
+        "license: {id: mit}",
+        "license: {id: mit}\non_change: overwrite",
+        7,
+        "on_change",
+        "'new_name' or 'replace'",
+        "'overwrite'",
+    ),
+    "a model among the bot's own": (
+        "file: network-fp16.onnx",
+        "file: release/network.onnx",
+        10,
+        "artifacts.fp16.file",
+        "release/",
+        "another folder",
+    ),
     "an unknown file key": (
         "decode: expectation",
         "of: other, decode: expectation",
@@ -162,6 +202,22 @@ def test_an_unknown_recipe_names_its_neighbours(tmp_path: Path) -> None:
         find_recipe("netwrk", tmp_path)
     with pytest.raises(RecipeError, match="There are: network"):
         find_recipe("zzz", tmp_path)
+
+
+def test_a_file_that_lies_in_the_target_needs_no_steps(tmp_path: Path) -> None:
+    digest = "ab" * 32
+    text = GOOD.replace("    steps: [{float16: {keep: [Softmax]}}, drop_cast_round_trips]\n", f"    frozen: {digest}\n")
+    plan = load_recipe(write(tmp_path, text)).plan.artifacts["fp16"]
+    assert (plan.taken_over, plan.steps) == (digest, ())
+
+
+def test_what_becomes_of_a_changed_file_is_said_for_all_or_for_one(tmp_path: Path) -> None:
+    recipe = load_recipe(write(tmp_path / "a"))
+    assert recipe.on_change("fp16") == "new_name"
+    recipe = load_recipe(write(tmp_path / "b", GOOD + "on_change: replace\n"))
+    assert recipe.on_change("fp16") == "replace"
+    one = GOOD.replace("file: network-fp16.onnx", "file: network-fp16.onnx\n    on_change: new_name")
+    assert load_recipe(write(tmp_path / "c", one + "on_change: replace\n")).on_change("fp16") == "new_name"
 
 
 def test_two_networks_say_which_one_is_meant(tmp_path: Path) -> None:
