@@ -14,8 +14,8 @@ from bot.errors import UpstreamError
 from bot.graph.export.sidecar import SUFFIX
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
+from bot.pipeline.kept import published_at
 from bot.pipeline.prepare import checked_steps
-from bot.pipeline.reviewing import what_is_published
 from bot.pipeline.sources import inspect
 from bot.recipe import Recipe
 from bot.records import Artifact, StepRecord
@@ -44,7 +44,7 @@ def what_is_there(hub: Hub, repo: str) -> Standing:
     from bot.hub.target import read_target
 
     target = read_target(hub, repo)
-    return Standing(target, what_is_published(hub, repo) if target is not None else None)
+    return Standing(target, published_at(hub, repo, target.head) if target is not None else None)
 
 
 def take_over(context: Context, recipe: Recipe) -> dict[str, Built]:
