@@ -13,7 +13,7 @@ from bot.pipeline.context import Context
 from bot.pipeline.identity import Digests, identity, recipe_id
 from bot.pipeline.licensing import Licensing, declared_license, license_upstream
 from bot.pipeline.sources import SourceModel, check_exports, inspect_source, open_sources
-from bot.recipe import Recipe, load_recipe, recipe_names
+from bot.recipe import RECIPE_FILE, Recipe, load_recipe, recipe_names
 from bot.records import Inspection, Source
 
 NEWEST_COMMITS = 300
@@ -83,7 +83,7 @@ def check_target_is_ours(recipe: Recipe) -> None:
         RecipeError: Another recipe beside this one has the same target.
     """
     for name in recipe_names(recipe.folder.parent):
-        if name == recipe.name:
+        if name == recipe.name or not _may_name(recipe.folder.parent / name, recipe.plan.target.repo):
             continue
         try:
             other = load_recipe(recipe.folder.parent / name)
@@ -92,6 +92,18 @@ def check_target_is_ours(recipe: Recipe) -> None:
         if other.plan.target.repo.lower() == recipe.plan.target.repo.lower():
             what = f"{recipe.plan.target.repo!r} is the target of the recipe {name!r} too"
             recipe.fail(("target", "repo"), what, "Give each recipe a target of its own.")
+
+
+def _may_name(folder: Path, repo: str) -> bool:
+    """Whether a recipe may name a repository, told without parsing it: there may be thousands of recipes.
+
+    A name stands in the YAML as it is, unless a backslash escapes a part of it.
+    """
+    try:
+        text = (folder / RECIPE_FILE).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False  # Its own run will say what is wrong with it.
+    return repo.lower() in text.lower() or "\\" in text
 
 
 def prepare(context: Context, recipe: Recipe) -> Prepared:
