@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from bot.card.markdown import visible_lines
 from bot.errors import BotError
 from bot.progress import Reporter
 
@@ -21,11 +22,11 @@ def print_error(error: BotError) -> None:
     from rich.text import Text
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(Text.assemble(("error: ", "bold red"), error.what))
+    console.print(Text.assemble(("error: ", "bold red"), visible_lines(error.what)))
     if error.where:
-        console.print(Text.assemble(("where: ", "bold"), error.where))
+        console.print(Text.assemble(("where: ", "bold"), visible_lines(error.where)))
     if error.remedy:
-        console.print(Text.assemble(("to do: ", "bold"), error.remedy))
+        console.print(Text.assemble(("to do: ", "bold"), visible_lines(error.remedy)))
 
 
 class PlainReporter:
@@ -39,7 +40,7 @@ class PlainReporter:
 
     def _say(self, text: str) -> None:
         elapsed = time.monotonic() - self._started
-        print(f"[{elapsed:6.1f} s] {text}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"[{elapsed:6.1f} s] {visible_lines(text)}", file=sys.stderr, flush=True)  # noqa: T201
 
     def stage(self, name: str, detail: str = "") -> None:
         """See `Reporter`."""
@@ -80,25 +81,27 @@ class TerminalReporter:
         from rich.text import Text
 
         self._clear()
-        self._progress.console.print(Text.assemble((f"{name:<8}", "bold cyan"), detail))
+        self._progress.console.print(Text.assemble((f"{name:<8}", "bold cyan"), visible_lines(detail)))
 
     def note(self, text: str) -> None:
         """See `Reporter`."""
         from rich.text import Text
 
-        self._progress.console.print(Text(f"{'':8}{text}", style="dim"))
+        self._progress.console.print(Text(f"{'':8}{visible_lines(text)}", style="dim"))
 
     def warn(self, text: str) -> None:
         """See `Reporter`."""
         from rich.text import Text
 
-        self._progress.console.print(Text(f"{'':8}warning: {text}", style="yellow"))
+        self._progress.console.print(Text(f"{'':8}warning: {visible_lines(text)}", style="yellow"))
 
     def update(self, done: int, total: int, what: str) -> None:
         """See `Reporter`."""
         if what != self._what:
+            from rich.markup import escape
+
             self._clear()
-            self._task, self._what = self._progress.add_task(what, total=total or None), what
+            self._task, self._what = self._progress.add_task(escape(visible_lines(what)), total=total or None), what
         if self._task is not None:
             self._progress.update(self._task, completed=done, total=total or None)
 

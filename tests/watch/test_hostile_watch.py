@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from huggingface_hub import CommitOperationAdd
 
+from bot.cli.console import PlainReporter, print_error
 from bot.cli.watch_report import print_rows, worst
 from bot.errors import BotError
 from bot.pipeline.fleet import Fleet, Loaded
 from bot.watch.findings import Finding, Row
 from tests.watch.conftest import FleetWorld, start_fleet
 from tests.watch.fleet_world import Member, members, write_recipe
-from tests.watch.payloads import PAYLOADS, is_inert
+from tests.watch.payloads import CONTROLS, HIDING, PAYLOADS, is_inert
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +115,14 @@ def test_a_recipe_whose_name_is_a_command(
     rows = [Row(name, Finding("broken"), error=entry) for name, entry in loaded.items() if isinstance(entry, BotError)]
     assert len(rows) == len(set(names)) - 1 and worst(rows) == 2
     _printed(rows, world, capsys)
+
+
+@pytest.mark.parametrize("kind", sorted(PAYLOADS))
+def test_errors_and_progress_control_no_terminal(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    payload = PAYLOADS[kind]
+    print_error(BotError(payload, where=payload, remedy=payload))
+    for say in (PlainReporter().note, PlainReporter().warn, PlainReporter().stage):
+        say(payload)
+    errors = capsys.readouterr().err
+    assert not [char for char in [*CONTROLS, *HIDING] if char in errors]
+    assert "[bold red]owned[/]" in errors or kind != "rich markup"  # Shown as it is, and not obeyed.
