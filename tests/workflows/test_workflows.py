@@ -104,7 +104,17 @@ def test_the_card_and_the_conversation_hold_it_as_text(place: Place, tmp_path: P
     card = (folder / "README.md").read_text("utf-8")
     front = payloads.plain_front_matter(card)
     assert front["license"] == "mit" and front["pipeline_tag"] == "image-classification"
-    own = {endpoint, "https://huggingface.co/", "http://127.0.0.1", "LICENSE", "release", "source", "#", "network-fp16"}
+    own = {
+        endpoint,
+        "https://huggingface.co/",
+        "http://127.0.0.1",
+        "LICENSE",
+        "release",
+        "source",
+        "plots",
+        "#",
+        "network-fp16",
+    }
     payloads.assert_harmless_markdown(card.split("---\n", 2)[2], own)
     details = api.get_discussion_details(TARGET, 1)
     comments = [event for event in details.events if event.type == "comment"]
