@@ -392,6 +392,9 @@ class AccuracyPlan(Plan):
     detection: DetectionPlan = Field(
         DetectionPlan(), description="For yolo and yunet: what counts as a detection, and as the same."
     )
+    mask: str = Field(
+        "", description="The input whose zeros mark positions of a sequence that do not count; each other one does."
+    )
     metrics: tuple[Metric, ...]
 
     @property
@@ -405,6 +408,8 @@ class AccuracyPlan(Plan):
             raise ValueError("from is missing" if self.decode != "yunet" else "decode: yunet takes no from")
         if self.decode == "expectation" and not self.values:
             raise ValueError("decode: expectation needs values, one per class")
+        if self.mask and not set(self.metrics) <= {"mean_absolute", "max_absolute", "mean_cosine", "min_cosine"}:
+            raise ValueError("with a mask, the metrics are mean_absolute, max_absolute, mean_cosine and min_cosine")
         detector = self.decode in DETECTORS
         if not detector and "detection" in self.model_fields_set:
             raise ValueError("detection belongs to decode: yolo and decode: yunet")

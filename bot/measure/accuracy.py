@@ -8,7 +8,7 @@ number of such values is a figure of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,13 +117,19 @@ def pair_outputs(source: dict[str, Array], candidate: dict[str, Array]) -> dict[
     return pairs
 
 
-def compare(pairs: dict[str, Pair], plans: dict[str, DecisionPlan], context: Context) -> list[Measurement]:
+def compare(
+    pairs: dict[str, Pair],
+    plans: dict[str, DecisionPlan],
+    context: Context,
+    masks: dict[str, Array] | None = None,
+) -> list[Measurement]:
     """All figures of a candidate against its source.
 
     Args:
         pairs: The outputs, by name.
         plans: The decisions, by subject.
         context: What the figures have in common.
+        masks: What was fed into the inputs that plans name as their masks: [samples, positions].
 
     Returns:
         For each output the number of values that are not finite, and its differences; for each decision the metrics
@@ -154,9 +160,35 @@ def compare(pairs: dict[str, Pair], plans: dict[str, DecisionPlan], context: Con
             )
         if plan.decode in DETECTORS:
             found += _detection_figures(subject, plan, [pairs[name] for name in plan.outputs], context)
+        elif plan.mask:
+            found += _masked_decision(subject, plan, pairs[plan.source], context, (masks or {}).get(plan.mask))
         else:
             found += _decision(subject, plan, pairs[plan.source], context)
     return found
+
+
+def _masked_decision(
+    subject: str, plan: DecisionPlan, pair: Pair, context: Context, mask: Array | None
+) -> list[Measurement]:
+    """The figures of a decision on sequences, each position that its mask keeps being judged by itself."""
+    if mask is None or mask.shape != pair.source.shape[:2]:
+        found = "none" if mask is None else list(mask.shape)
+        raise StepError(
+            f"the decision {subject} has the mask {plan.mask} of shape {found}, and the output {plan.source} has "
+            f"{list(pair.source.shape)}",
+            remedy="A mask has a row per sample, and an entry for each position of the output's second axis.",
+        )
+    kept = np.asarray(mask) != 0
+    rows = np.nonzero(kept)[0]
+    if not len(rows):
+        return []
+    chosen = Pair(pair.name, np.asarray(pair.source)[kept], np.asarray(pair.candidate)[kept])
+    inner = replace(context, samples=tuple(context.samples[row] for row in rows))
+    where = f", over the {len(rows)} positions that {plan.mask} keeps"
+    return [
+        figure.model_copy(update={"samples": len(context.samples), "method": figure.method + where})
+        for figure in _decision(subject, plan, chosen, inner)
+    ]
 
 
 _NON_FINITE = "number of values that are NaN or infinite, over all samples"

@@ -66,6 +66,8 @@ class DecisionPlan(Record):
         softmax: `expectation`: the output holds logits, not probabilities.
         threshold: `sigmoid`: from which probability on it is a yes.
         detection: `yolo` and `yunet`: what counts as a detection, and as the same.
+        mask: Name of the input whose zeros mark positions of a sequence that do not count; empty counts all. Each
+            position then counts by itself.
     """
 
     decode: Literal["coral", "expectation", "argmax", "sigmoid", "none", "cosine", "yolo", "yunet"]
@@ -78,6 +80,7 @@ class DecisionPlan(Record):
     softmax: bool = False
     threshold: float = Field(default=0.5, gt=0.0, lt=1.0)
     detection: DetectionPlan = DetectionPlan()
+    mask: str = ""
 
     @property
     def outputs(self) -> tuple[str, ...]:

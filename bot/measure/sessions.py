@@ -17,8 +17,10 @@ from bot.tensor_types import DTYPES
 _FATAL = 4
 
 OPENERS: dict[str, Callable[[Path, int], Any]] = {}
-"""Ways to open what is no ONNX file: from the end of its name to a function of the path and the number of threads, which
-gives an object with the methods of a session that are used here. `bot.reference` enters one for torch modules."""
+"""Ways to open what is no ONNX file: from the end of its name to a function of the path and the number of threads.
+
+It gives an object with the methods of a session that are used here. `bot.reference` enters one for torch modules.
+"""
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ def _figures(
     plans = {subject: parse_decision(subject, plan) for subject, plan in given.plans.items()}
     truths = read_truths(given.objects)[::step] if given.objects is not None else None
     context = accuracy.Context(given.samples[::step], _common(given), given.size, truths)
-    found: list[Measurement] = accuracy.compare(accuracy.pair_outputs(source, candidate), plans, context)
+    masks = {name: open_array(path)[::step] for name, path in given.masks.items()}
+    found: list[Measurement] = accuracy.compare(accuracy.pair_outputs(source, candidate), plans, context, masks)
     return {f"{figure.subject}.{figure.metric}": figure.value for figure in found}
 
 

@@ -50,6 +50,7 @@ class CompareArguments(Record):
     source: Paths
     candidate: Paths
     plans: dict[str, Json] = Field(default_factory=dict)
+    masks: Paths = Field(default_factory=dict)
     samples: tuple[str, ...]
     samples_digest: str = ""
     size: tuple[int, int] | None = None
@@ -142,7 +143,8 @@ def compare(arguments: dict[str, Json], progress: Progress) -> Json:
     plans = {subject: parse_decision(subject, plan) for subject, plan in given.plans.items()}
     pairs = accuracy.pair_outputs(_arrays(given.source), _arrays(given.candidate))
     truths = read_truths(given.objects) if given.objects is not None else None
-    measurements = accuracy.compare(pairs, plans, accuracy.Context(given.samples, common, given.size, truths))
+    context = accuracy.Context(given.samples, common, given.size, truths)
+    measurements = accuracy.compare(pairs, plans, context, _arrays(given.masks))
     progress(1, 1, given.artifact)
     return {"measurements": [measurement.to_plain() for measurement in measurements]}
 

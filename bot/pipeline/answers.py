@@ -91,7 +91,8 @@ def compare(
 ) -> list[Measurement]:
     """The figures of an artifact's answers against its source's, per output and per decision that the recipe names."""
     arguments = comparison(prepared, each, samples, reference, outputs)
-    reads = folders_of(*reference.files.values(), *outputs.files.values())
+    masks = masks_of(prepared, each, samples)
+    reads = folders_of(*reference.files.values(), *outputs.files.values(), *masks.values())
     answer = context.call("measure.compare", arguments, reads=reads)
     return [Measurement.model_validate(measurement) for measurement in answer["measurements"]]  # type: ignore[union-attr]
 
@@ -109,6 +110,7 @@ def comparison(
         "source": texts_of(reference.files),
         "candidate": texts_of(outputs.files),
         "plans": plans,
+        "masks": texts_of(masks_of(prepared, each, samples)),
         "samples": list(samples.digests),
         "samples_digest": samples.digest,
         **geometry(prepared.recipe, source, samples),
@@ -118,6 +120,13 @@ def comparison(
         "device": outputs.device,
         "runtime": outputs.runtime,
     }
+
+
+def masks_of(prepared: Prepared, each: Built, samples: Samples) -> dict[str, Path]:
+    """What was fed into the inputs that an artifact's decisions name as their masks, by the input."""
+    source = each.artifact.made_from
+    names = {plan.mask for plan in prepared.recipe.accuracy_of(source).values() if plan.mask}
+    return {name: samples.feeds[source][name] for name in sorted(names)}
 
 
 def folders_of(*paths: Path) -> list[Path]:

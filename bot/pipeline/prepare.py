@@ -308,6 +308,9 @@ def _check_signatures(recipe: Recipe, inspections: dict[str, Inspection]) -> Non
                 )
         outputs = [tensor.name for tensor in inspection.signature.outputs]
         for subject, plan in recipe.accuracy_of(source).items():
+            if plan.mask and plan.mask not in names:
+                what = f"there is no input {plan.mask!r}"
+                recipe.fail(("measure", "accuracy", subject, "mask"), what, f"The inputs: {', '.join(names)}.")
             if missing := [name for name in plan.outputs if name not in outputs]:
                 path = ("measure", "accuracy", subject, "from")
                 recipe.fail(path, f"there is no output {missing[0]!r}", f"The outputs: {', '.join(outputs)}.")

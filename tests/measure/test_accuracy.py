@@ -201,3 +201,31 @@ def test_the_task_answers_with_plain_records(tmp_path: Path, faces: dict[str, np
 def test_wrong_arguments_are_named() -> None:
     with pytest.raises(StepError, match="wrong arguments: candidate: Field required"):
         tasks.compare({"source": {}, "samples": [], "artifact": "x"}, ignore_progress)
+
+
+def test_a_mask_leaves_out_what_is_padding_and_judges_each_position() -> None:
+    """Padding differs wildly and does not count; one kept position of three points the other way."""
+    rng = np.random.default_rng(0)
+    source = rng.normal(size=(2, 3, 8)).astype(np.float32)
+    candidate = source.copy()
+    mask = np.array([[1, 1, 0], [1, 0, 0]])
+    candidate[mask == 0] = 1e3
+    candidate[0, 1] *= -1
+    plans = {
+        name: parse_decision(name, {"decode": decode, "from": "tokens", "mask": "attention_mask", "metrics": metrics})
+        for name, decode, metrics in (
+            ("direction", "cosine", ["mean_cosine", "min_cosine"]),
+            ("level", "none", ["max_absolute"]),
+        )
+    }
+    pairs = accuracy.pair_outputs({"tokens": source}, {"tokens": candidate})
+    context = accuracy.Context(digests(2), {"artifact": "fp16", "against": "source:x"})
+    found = {each.key: each for each in accuracy.compare(pairs, plans, context, {"attention_mask": mask})}
+    assert found["direction.min_cosine"].value == pytest.approx(-1)
+    assert found["direction.mean_cosine"].value == pytest.approx(1 / 3)
+    assert found["level.max_absolute"].value == pytest.approx(2 * np.abs(source[0, 1]).max())
+    assert found["direction.min_cosine"].worst_sample == digests(2)[0] and found["direction.min_cosine"].samples == 2
+    assert found["level.max_absolute"].method.endswith("over the 3 positions that attention_mask keeps")
+    for wrong in ({}, {"attention_mask": mask[:, :2]}):
+        with pytest.raises(StepError, match="attention_mask"):
+            accuracy.compare(pairs, plans, context, wrong)
