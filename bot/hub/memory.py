@@ -44,10 +44,14 @@ class Memory:
         """Forgets a fact."""
         self._facts.get(kind, {}).pop(key, None)
 
-    def sweep(self) -> None:
-        """Forgets all that nobody asked for since the last sweep: commits that are not the newest any more, say."""
+    def sweep(self, *, keep: str = "") -> None:
+        """Forgets all that nobody asked for since the last sweep: commits that are not the newest any more, say.
+
+        Args:
+            keep: A kind of fact of which nothing is forgotten.
+        """
         self._facts = {
-            kind: {key: fact for key, fact in facts.items() if (kind, key) in self._used}
+            kind: {key: fact for key, fact in facts.items() if kind == keep or (kind, key) in self._used}
             for kind, facts in self._facts.items()
         }
         self._used.clear()
