@@ -172,6 +172,8 @@ class Poller:
             fresh |= {name: seen for name, seen in rows if name in names}
             dates = [seen.modified for _, seen in rows if seen.modified]
             newest = max([newest, *dates])
+            # A listing in another order than was asked for tells nothing about what comes behind a page.
+            can_stop = can_stop and dates == sorted(dates, reverse=True)
             if can_stop and dates and _date(min(dates)) < _date(known.mark) - SLACK and names <= {*fresh, *known.repos}:
                 return _Known(max(newest, known.mark), known.whole, known.pages, {**known.repos, **fresh})
         return _Known(newest, now, max(pages, 1), fresh)

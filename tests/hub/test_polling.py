@@ -150,6 +150,25 @@ def test_a_history_that_was_put_back_is_seen_at_the_latest_after_a_day() -> None
     assert poll(short, mine, small)[Want("owner/m0")].sha == sha("old")  # One page is always read whole: at once.
 
 
+def test_a_hub_that_lists_in_another_order_is_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, memory = fleet(100), Memory()
+    wants = [Want(f"owner/m{index}") for index in range(100)]
+    poll(hub, wants, memory)
+    whole = hub.models_of
+
+    def oldest_first(author: str, fields: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+        rows = [row for page in whole(author, fields) for row in page][::-1]
+        hub.calls.clear()
+        for start in range(0, len(rows), PAGE):
+            hub.calls.append(f"list {author}")
+            yield rows[start : start + PAGE]
+
+    monkeypatch.setattr(hub, "models_of", oldest_first)
+    hub.push("owner/m98", "b98", NOW + timedelta(minutes=1))
+    assert poll(hub, wants, memory)[Want("owner/m98")].sha == sha("b98")
+    assert hub.calls == ["list owner"] * 10
+
+
 def test_a_recipe_that_came_later_is_not_taken_from_a_memory_that_does_not_know_it() -> None:
     hub, memory = fleet(100), Memory()
     poll(hub, [Want(f"owner/m{index}") for index in range(20)], memory)

@@ -147,6 +147,14 @@ def test_a_private_upstream_of_somebody_else_is_not_there(small: FleetWorld, mem
         api.update_repo_settings(member.upstream, visibility="public")
 
 
+def test_an_upstream_without_a_card_has_a_commit_all_the_same(small: FleetWorld) -> None:
+    member = small.members[-1]  # Asked by a HEAD of its card.
+    small.hub.api().delete_file("README.md", member.upstream)
+    assert _row(small, member).state == "current"
+    small.change(member, "other weights")
+    assert _row(small, member).finding.reasons == ("upstream files",)
+
+
 def test_who_publishes_must_be_known(small: FleetWorld) -> None:
     with pytest.raises(HubError, match="token"):
         replace(small.watcher(), hub=Hub(small.hub.endpoint), account=None).poll()
