@@ -20,7 +20,8 @@ from bot.graph.rebuild.folding import Operation, Value, evaluate
 Array = NDArray[Any]
 
 MASK_OPERATORS = frozenset(
-    {"And", "Cast", "Equal", "Expand", "GatherND", "Greater", "GreaterOrEqual", "Not", "Or", "Sub", "Where"}
+    {"And", "Cast", "Equal", "Expand", "GatherND", "Greater", "GreaterOrEqual", "Less", "Not", "Or", "ReduceSum"}
+    | {"Sub", "Where"}
 )
 """Those that may stand besides in attention that reads a mask of zeros and ones: a threshold of it is no other mask."""
 
@@ -71,6 +72,7 @@ class Attention:
         rotation: None for attention without rotary positions.
         masked: Whether a mask says which tokens are read.
         masked_score: What stands for a masked token's score. It only matters where every token is masked.
+        by_length: The mask is counted, and so many tokens from the first one are read.
         empty: What the source answers where every token is masked: the `mean` of all values, `unmasked`, as if none
             were, `zero`, or `other`. The score makes no other attention answer the last two.
     """
@@ -80,6 +82,7 @@ class Attention:
     rotation: Rotation | None
     masked: bool = False
     masked_score: float = 0.0
+    by_length: bool = False
     empty: str = ""
 
 
@@ -154,12 +157,15 @@ def read_attention(
     read[1:, 0] = False
     given[mask] = _mask_like(mask, read)
     (answer,) = evaluate(operations, given, [end])
-    found = _explain(answer.reshape(shape), parts, rotations, _heads(operations, width), read)
+    found, by_length = _explain(answer.reshape(shape), parts, rotations, _heads(operations, width), read), False
+    if found is None:
+        counted = np.arange(tokens) < read.sum(axis=1, keepdims=True)
+        found, by_length = _explain(answer.reshape(shape), parts, rotations, _heads(operations, width), counted), True
     if found is None:
         return None
     given[mask] = _mask_like(mask, np.zeros((batch, tokens), bool))
     (answer,) = evaluate(operations, given, [end])
-    attention, order = found
+    attention, order = replace(found[0], by_length=by_length), found[1]
     return _with_empty(attention, [parts[place] for place in order], answer.reshape(shape)), order
 
 

@@ -122,6 +122,7 @@ def _report(writer: _Writer, kept: int) -> dict[str, Json]:
         "vocabulary": encoder.words.table.sizes[0],
         "token_types": encoder.types.table.sizes[0] if encoder.types else 0,
         "masked": encoder.mask is not None,
+        "masked_by_length": attention.by_length,
         "fully_masked": attention.empty,
         "activation": encoder.layers[0].up.kind,
         "nodes": census.nodes,
@@ -160,13 +161,23 @@ class _Writer:
             The names of the ends, in float32.
         """
         encoder = self.encoder
-        mask = self._whole_number(encoder.mask, "mask") if encoder.mask is not None else ""
+        mask = self._mask()
         value = self._embeddings_in_half() if self.half else self._embeddings()
         names = [value]
         for number, layer in enumerate(encoder.layers):
             value = self._layer(layer, f"block_{number}", value, mask)
             names.append(value)
         return {end: self._end(names[encoder.hidden.index(end)]) for end in ends}
+
+    def _mask(self) -> str:
+        """The mask as attention reads it: a number for each token, or the length of each text; empty for none."""
+        if self.encoder.mask is None:
+            return ""
+        mask = self._whole_number(self.encoder.mask, "mask")
+        if not self.encoder.layers[0].attention.by_length:
+            return mask
+        one = self.builder.array("constant/1", np.array([1], np.int64))
+        return self.builder.node("ReduceSum", [mask, one], "mask/lengths", keepdims=0)
 
     def _end(self, value: str) -> str:
         if not self.half_stream:

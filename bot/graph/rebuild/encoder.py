@@ -108,6 +108,8 @@ def read_encoder(folded: Folded, other: Folded | None) -> Encoder:
     if not layers:
         raise refusal(folded, "block 0", "attention, and its addition to the normed embeddings")
     words, types = embedding.lookups[0], embedding.lookups[1] if len(embedding.lookups) > 1 else None
+    if len({layer.attention for layer in layers}) > 1:
+        raise refusal(folded, "blocks", "the same heads, scale and mask in all of them")
     read = mask if mask is not None and layers[0].attention.masked else None
     return Encoder(words, types, positions, embedding.norm, layers, read, hidden, frozenset(inside))
 

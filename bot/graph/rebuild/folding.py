@@ -18,7 +18,7 @@ from bot.errors import StepError
 from bot.graph.inference import schema_of
 from bot.graph.inspection import opsets_of, qualified_op
 from bot.graph.model_file import Model
-from bot.graph.rebuild.unfusing import plain_nodes
+from bot.graph.rebuild.unfusing import Surroundings, plain_nodes
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
@@ -335,10 +335,10 @@ class _Folder:
         self, op: str, node: NodeProto, attributes: dict[str, Any], scope: dict[str, Value], prefix: str
     ) -> None:
         """A node whose operator ONNX does not know: one of ONNX Runtime's that can be taken apart, or a refusal."""
-        second = scope[node.input[1]] if len(node.input) > 1 and node.input[1] else None
-        rank = len(second.sizes) if second is not None else 0
+        sizes = [self._find(scope, name).sizes if name else () for name in node.input]
         products = frozenset(place for place, name in enumerate(node.input) if name and _is_product(scope.get(name)))
-        parts = plain_nodes(op, node, attributes, rank, self.opsets.get("ai.onnx", 0), products)
+        around = Surroundings(sizes, products, self.opsets.get("ai.onnx", 0))
+        parts = plain_nodes(op, node, attributes, around)
         if parts is None and self.surrounded:
             self._opaque(op, node, scope, prefix)
             return

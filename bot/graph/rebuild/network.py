@@ -15,7 +15,7 @@ from bot.graph.rebuild.reading import Known, PartReader, Projection, refusal, re
 from bot.graph.tensors import FLOAT
 
 _TOKEN_OPERATORS = frozenset(
-    {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
+    {"Add", "Cast", "Concat", "Expand", "Flatten", "Gather", "Pad", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
     | {"Unsqueeze"}
 )
 """What may stand between the patches and the first norm: what moves numbers, and additions."""

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from bert_networks import Shape, run, texts, with_int32_inputs
-from dinov3_networks import decompose_norms, optimise, permute, slim, strip_names, unfold_constants
+from dinov3_networks import decompose_norms, optimise, permute, quiet, slim, strip_names, unfold_constants
 from onnx import helper, numpy_helper
 
 from bot.errors import StepError
@@ -132,6 +132,35 @@ def test_optimised_and_slimmed_copies(
         assert fused == (set() if level == "ORT_ENABLE_BASIC" else {"com.microsoft"})
         output, _ = rebuilt_bert(optimised)
     assert differences(source, output) < NOISE
+
+
+def test_copies_that_the_runtimes_own_tool_fused(exported_bert: Export, rebuilt_bert: Rebuild, tmp_path: Path) -> None:
+    """Published as `model_O2.onnx` and the like. They count the mask, and read so many tokens from the first one."""
+    from onnxruntime.transformers import optimizer
+
+    source, fused = exported_bert(**TORCHSCRIPT), tmp_path / "fused.onnx"
+    with quiet():
+        optimised = optimizer.optimize_model(str(source), model_type="bert", num_heads=4, hidden_size=32)
+        optimised.save_model_to_file(str(fused))
+    operators = {node.op_type for node in onnx.load(fused).graph.node}
+    assert {"Attention", "EmbedLayerNormalization", "SkipLayerNormalization", "BiasGelu"} <= operators
+    output, report = rebuilt_bert(fused)
+    assert report["masked_by_length"]
+    assert differences(source, output) < NOISE
+    given = texts()
+    given["attention_mask"][0, 2] = 0
+    for one, other in zip(run(fused, given), run(output, given), strict=True):
+        assert np.abs(one - other).max() < NOISE
+
+
+@pytest.mark.parametrize("how", [{}, {"head": "sentence"}, {"inputs": 1, "dynamo": False, "opset": 17}], ids=str)
+def test_what_was_rebuilt_can_be_rebuilt(how: dict[str, Any], exported_bert: Export, rebuilt_bert: Rebuild) -> None:
+    source = exported_bert(**how)
+    once, first = rebuilt_bert(source, "once")
+    twice, second = rebuilt_bert(once, "twice")
+    assert differences(source, twice) < NOISE
+    described = ("layers", "heads", "width", "positions", "vocabulary", "token_types", "masked", "fully_masked")
+    assert [first[key] for key in described] == [second[key] for key in described]
 
 
 # --- other networks, and what stands around them ---------------------------------------------------------------------

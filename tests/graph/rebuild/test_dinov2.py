@@ -135,6 +135,16 @@ def test_optimised_and_slimmed_copies(
     assert differences(source, output, small_pictures) < NOISE
 
 
+def test_what_was_rebuilt_can_be_rebuilt(
+    exported_dinov2: Export, rebuilt_dinov2: Rebuild, small_pictures: np.ndarray
+) -> None:
+    source = exported_dinov2(**WRITERS[3])
+    once, _ = rebuilt_dinov2(source, "once")
+    twice, report = rebuilt_dinov2(once, "twice", residual_scale=1)
+    assert differences(source, twice, small_pictures) < NOISE
+    assert (report["layers"], report["heads"], report["tokens"]) == (2, 4, 17)
+
+
 # --- other networks, and what stands around them ---------------------------------------------------------------------
 
 SHAPES = [
