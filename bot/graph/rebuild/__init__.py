@@ -27,7 +27,8 @@ Rebuild = Callable[[Model, RebuildParameters], tuple[Model, dict[str, Json]]]
 def rebuild(source: Path, output: Path, parameters: RebuildParameters, context: StepContext) -> dict[str, Json]:
     """Writes a model anew.
 
-    The result has IR 10, opset 18 and com.microsoft 1; inputs, outputs and metadata are the source's.
+    The result has IR 10, opset 18 and com.microsoft 1; inputs, outputs and metadata are the source's. Around a DINOv2
+    or a BERT other nodes may stand, which are kept: where one is another in opset 18, the result has the source's.
 
     Args:
         source: A float32 model of the architecture.
@@ -42,7 +43,10 @@ def rebuild(source: Path, output: Path, parameters: RebuildParameters, context: 
         bits in float16 to their layer scale; `residual`, `attention`, `patches` and `norms_compensated`, the form;
         `rotary_computed_in`, `float64` or, where the source has no angles but cosines and sines, `float32`;
         `last_block_cls_only`; `constant_shapes`. Where the scale was measured, `residual_peak` and `residual_samples`;
-        where the form is calibrated, `calibrated_on`, the number of samples.
+        where the form is calibrated, `calibrated_on`, the number of samples. Of a DINOv2 or BERT `nodes_around`, how
+        many nodes were kept; of a BERT also `positions`, `vocabulary` and `token_types`, rows of its tables, `masked`,
+        `masked_by_length`, whether the mask is counted, `fully_masked`, what a text of nothing but padding gives, and
+        `activation`, `erf` or `tanh`, and nothing of scales, rotations and patches.
 
     Raises:
         UpstreamError: The source cannot be read.
