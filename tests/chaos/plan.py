@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tests.chaos import another_name, by_hand, faulty, late, still, strangers, tampered
+from tests.chaos import another_name, by_hand, faulty, late, remeasured, still, strangers, tampered
 from tests.chaos.kills import Kills, pair, pair_of_commits
 from tests.chaos.place import Place
 from tests.chaos.table import Result
@@ -79,6 +79,11 @@ def _plain(place: Place, *, long: bool) -> list[Case]:
         Case(f"tamper/{kind}/{mode}", lambda kind=kind, mode=mode: tampered.carry_out(place, kind, mode))
         for number, kind in enumerate(tampered.TAMPERINGS)
         for mode in (faulty.MODES if long else (faulty.MODES[number % 2],))
+    ]
+    again = remeasured.Remeasured(place)
+    found += [
+        Case(f"tamper-all/{lie}", lambda lie=lie: again.carry_out(lie))
+        for lie in (remeasured.LIES if long else remeasured.SHORT)
     ]
     found += [
         Case(

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import secrets
+import re
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import CommitOperationAdd
 
-from bot.canonical import canonical_json
 from bot.errors import RecipeError, VerificationError
-from bot.hub.bundle import MANIFEST, Manifest, ids_of_bytes
-from bot.hub.client import Hub
-from bot.pipeline import Context
+from bot.hub.bundle import ids_of_bytes
 from bot.pipeline.again import known_recipe
 from bot.pipeline.findings import Finding
 from bot.pipeline.verifying import Verified, Wanted, verify_release
-from bot.progress import Silent
 from bot.records import Artifact, Release
-from bot.work import WorkFolder
-from bot.worker import Worker
-from tests.world import PICTURES, RECIPE, TARGET, UPSTREAM, World, make_world, network
+from tests.verified import Case, change_figure, make_case, with_other_weights
+from tests.world import PICTURES, RECIPE, TARGET, UPSTREAM, World
 
 PROVIDERS = ("cpu", "fp16-emulation")
 
@@ -49,59 +42,12 @@ def rename_producer(source: Path, output: Path, parameters: Parameters, context:
 """
 
 
-@dataclass
-class Case:
-    """A Hub with a release on it, and a verifier."""
-
-    world: World
-    commit: str
-
-    @property
-    def context(self) -> Context:
-        """That of somebody who has no token."""
-        work = WorkFolder(self.world.folder / "verifier")
-        return Context(hub=Hub(self.world.hub.endpoint), work=work, worker=Worker(), reporter=Silent())
-
-    def verify(self, revision: str = "", **wanted: Any) -> Verified:
-        """A verification by somebody who has no recipe, unless a folder of them is named."""
-        return verify_release(self.context, TARGET, revision or self.commit, Wanted(**wanted))
-
-    def content(self, path: str) -> bytes:
-        """A file of the release."""
-        return Hub(self.world.hub.endpoint).read_bytes(TARGET, self.commit, path)
-
-    def tampered(self, change: Callable[[dict[str, Any]], None], **files: bytes) -> str:
-        """The release with another record, the list of files made to fit, in a commit like the bot's own.
-
-        Nothing about the files tells that anything is wrong.
-        """
-        record = json.loads(self.content("release.json"))
-        change(record)
-        changed = {"release.json": canonical_json(record)} | files
-        manifest = Manifest.from_json(self.content(MANIFEST))
-        assert manifest is not None
-        listed = dict(manifest.files) | {path: ids_of_bytes(data) for path, data in changed.items()}
-        changed[MANIFEST] = Manifest(manifest.identity, listed).to_json()
-        branch = f"tampered-{secrets.token_hex(4)}"
-        self.world.api.create_branch(TARGET, branch=branch, revision=self.commit)
-        done = self.world.api.create_commit(
-            TARGET,
-            [CommitOperationAdd(path, data) for path, data in changed.items()],
-            commit_message="Publish network",
-            commit_description=f"Release-Id: {manifest.identity}\nRecipe: network",
-            revision=branch,
-        )
-        return str(done.oid)
-
-
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     """A release that was published and merged, verified by somebody without a copy of its recipe."""
-    world = make_world(tmp_path_factory.mktemp("verify"))
-    world.write_recipe(open_as="commit")
-    published = world.publish()
-    yield Case(world, published["publication"]["commit"])
-    world.hub.stop()
+    made = make_case(tmp_path_factory.mktemp("verify"))
+    yield made
+    made.world.hub.stop()
 
 
 def of(verified: Verified, kind: str, status: str = "") -> list[Finding]:
@@ -139,19 +85,17 @@ def test_the_record_says_how_far_each_figure_may_be_off(case: Case) -> None:
 
 
 def test_figures_that_were_made_better_are_found_though_everything_else_agrees(case: Case) -> None:
-    old = {}
+    old: dict[str, float] = {}
 
     def better(record: dict[str, Any]) -> None:
-        for figure in record["measurements"]:
-            place = (figure["artifact"], figure["subject"], figure["provider"])
-            if place in (("fp16", "score", "cpu"), ("second", "score", "fp16-emulation")):
-                old[f"{place[0]}: score.mean_absolute on {place[2]}"] = figure["value"]
-                figure["value"] *= 0.5
-            if place == ("second", "score", "cpu"):
-                figure["samples"] = 600
-            if place == ("fp16", "score", "fp16-emulation"):
-                counts = figure["histogram"]["counts"]
-                figure["histogram"]["counts"] = [sum(counts), *[0] * (len(counts) - 1)]
+        for name, provider in (("fp16", "cpu"), ("second", "fp16-emulation")):
+            value = change_figure(record, name, "score", provider)["value"]
+            change_figure(record, name, "score", provider, value=value / 2)
+            old[f"{name}: score.mean_absolute on {provider}"] = value
+        change_figure(record, "second", "score", "cpu", samples=600)
+        histogram = change_figure(record, "fp16", "score", "fp16-emulation")["histogram"]
+        counts = [sum(histogram["counts"]), *[0] * (len(histogram["counts"]) - 1)]
+        change_figure(record, "fp16", "score", "fp16-emulation", histogram={**histogram, "counts": counts})
 
     verified = case.verify(case.tampered(better))
     assert verified.verification.ok and not verified.ok
@@ -167,7 +111,7 @@ def test_figures_that_were_made_better_are_found_though_everything_else_agrees(c
 
 
 def test_another_file_with_a_record_that_fits_is_found_by_measuring_and_by_building(case: Case) -> None:
-    other = network(seed=7)
+    other = with_other_weights(case.content("network-fp16.onnx"))
 
     def swap(record: dict[str, Any]) -> None:
         artifact = next(each for each in record["artifacts"] if each["name"] == "fp16")
@@ -279,11 +223,10 @@ def test_the_verifiers_own_copy_is_used_only_if_it_is_the_same(case: Case, tmp_p
 
 
 def test_code_that_was_downloaded_is_never_run(case: Case, tmp_path: Path) -> None:
-    """The step exists in the verifier's own recipe.py only; the one in the target would write a file."""
+    """A step of the recipe's own runs out of the verifier's folder, and only if it is the very code of the release."""
     own = World(tmp_path, case.world.hub)
-    text = RECIPE.replace(TARGET, "local-user/with-code").replace(
-        "steps: [float16]}", "steps: [float16, rename_producer]}"
-    )
+    text = re.sub("  second: .*\n", "", RECIPE).replace(TARGET, "local-user/with-code")
+    text = text.replace("steps: [float16]}", "steps: [float16, rename_producer]}")
     path = own.write_recipe(text, open_as="commit")
     (path.parent / "recipe.py").write_text(CODE)
     own.publish("--work", str(case.world.work))
@@ -291,10 +234,10 @@ def test_code_that_was_downloaded_is_never_run(case: Case, tmp_path: Path) -> No
     context = case.context
     without = verify_release(context, target, "main", Wanted(measure=False, rebuild=True))
     without.require()
-    (finding, _) = of(without, "rebuilt file")
+    (finding,) = of(without, "rebuilt file")
     assert finding.status == "not checked" and "code that was downloaded is never run" in finding.reason
     with_copy = verify_release(context, target, "main", Wanted(measure=False, rebuild=True, recipes=own.recipes))
-    assert [each.status for each in of(with_copy, "rebuilt file")] == ["ok", "ok"]
+    assert [each.status for each in of(with_copy, "rebuilt file")] == ["ok"]
     (path.parent / "recipe.py").write_text(CODE + "# another\n")
     with pytest.raises(RecipeError, match=r"recipe\.py differs"):
         verify_release(context, target, "main", Wanted(measure=False, rebuild=True, recipes=own.recipes))
@@ -313,6 +256,4 @@ def test_the_command(case: Case) -> None:
 
 
 def _worse(record: dict[str, Any]) -> None:
-    for figure in record["measurements"]:
-        if (figure["artifact"], figure["subject"], figure["provider"]) == ("fp16", "score", "cpu"):
-            figure["value"] = 1.0
+    change_figure(record, "fp16", "score", "cpu", value=1.0)
