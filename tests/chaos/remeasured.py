@@ -84,7 +84,7 @@ LIES: dict[str, tuple[str, Tampering]] = {
 }
 
 
-SHORT = ("figure and card changed", "weights and record changed")
+SHORT = ("figure and card changed",)
 """Those of the short form."""
 
 
