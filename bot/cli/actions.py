@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -89,6 +89,25 @@ def report_plan(recipe: Recipe) -> None:
         "extras": "gpu" if gpu else "cpu",
     }
     _append("GITHUB_OUTPUT", "".join(_output(name, value) for name, value in outputs.items()))
+
+
+def report_due(due: Sequence[Mapping[str, str]], states: Mapping[str, int], broken: Sequence[str]) -> None:
+    """Writes what a poll found into the job's summary.
+
+    Args:
+        due: The rows of the matrix: `recipe`, `target`, `runner` and `reason`.
+        states: How many recipes there are in each state.
+        broken: A sentence for each recipe that could not be looked at.
+    """
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no recipes"
+    lines = [f"## What is due\n\n{counted}.\n"]
+    if due:
+        lines += ["| recipe | target | runner | why |", "|---|---|---|---|"]
+        names = ("recipe", "target", "runner", "reason")
+        lines += ["| " + " | ".join(_code(row[name]) for name in names) + " |" for row in due]
+    if broken:
+        lines += ["", "### Not looked at", "", _block("\n".join(broken))]
+    _append_summary("\n".join(lines) + "\n\n")
 
 
 def report(recipe: Recipe, outcome: Outcome) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bot.card.markdown import plain_text
+from bot.cli import actions
 from bot.errors import BotError, HubError, RecipeError, UpstreamError
 from bot.watch.findings import Row, State
 from bot.watch.matrix import LARGEST, matrix
@@ -60,6 +61,8 @@ def print_rows(rows: Sequence[Row], now: datetime, *, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps(matrix(due)) + "\n")
         sys.stdout.flush()
+        broken = [f"{visible(row.recipe)}: {visible(str(row.error))}" for row in rows if row.error is not None]
+        actions.report_due(matrix(due)["include"], Counter(row.state for row in rows), broken)
         for row in rows:
             if row.error is not None:
                 sys.stderr.write(f"{visible(row.recipe)}: {row.state}: {visible(str(row.error))}\n")

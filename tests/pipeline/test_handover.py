@@ -153,6 +153,23 @@ def _as_the_bot(world: World, folder: Path) -> dict[str, str]:
     return {"BOT_HUB": world.hub.endpoint, "BOT_HUB_ENDPOINT": world.hub.endpoint, "BOT_HUB_TOKEN": world.hub.token}
 
 
+def test_what_is_withheld_is_said_by_the_second_run(built: Built, tmp_path: Path) -> None:
+    world = built.world
+    world.write_recipe(RECIPE.replace("{max: 0.05}", "{max: 0}"))
+    try:
+        done = world.bot("build", "network", "--out", str(tmp_path / "out"))
+        assert done.returncode == 0 and "withheld" in done.stdout, done.stderr
+        checked = world.bot("publish", "network", "--from", str(tmp_path / "out"), "--dry-run")
+        before = [each.num for each in world.api.get_repo_discussions(TARGET)]
+        said = world.bot("publish", "network", "--from", str(tmp_path / "out"))
+    finally:
+        world.write_recipe(RECIPE)
+    assert (checked.returncode, said.returncode) == (5, 5) and "≤ 0 point" in said.stderr
+    new = [each for each in world.api.get_repo_discussions(TARGET) if each.num not in before]
+    assert [(each.is_pull_request, each.status) for each in new] == [(False, "open")]
+    assert (tmp_path / "out" / ARTIFACT).is_file()
+
+
 # -- spoilt folders ----------------------------------------------------------------------------------------------------
 
 

@@ -122,6 +122,7 @@ class GitHub:
         equivalents: What stands for an action, by its name; see `tests.workflows.known_actions`.
         artifacts: What was uploaded, by name.
         minted: The keys of the jobs that were given an identity to show.
+        instead: A folder of programs that stand for some of the runner's own, where a test cannot run these.
     """
 
     folder: Path
@@ -135,6 +136,7 @@ class GitHub:
     variables: dict[str, str] = field(default_factory=dict)
     artifacts: dict[str, Path] = field(default_factory=dict)
     minted: list[str] = field(default_factory=list)
+    instead: Path | None = None
 
     def run(
         self,
@@ -507,7 +509,9 @@ class JobRun:
         environment |= {
             "GITHUB_OUTPUT": str(files["output"]),
             "GITHUB_STEP_SUMMARY": str(files["summary"]),
-            "PATH": ":".join([*self.path, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]),
+            "PATH": ":".join(
+                [*self._instead(), *self.path, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
+            ),
         }
         done = subprocess.run(
             ["bash", *options, str(script)],
@@ -524,6 +528,9 @@ class JobRun:
         step.commands = list(commands_in(done.stdout))
         step.outputs = dict(outputs_in(files["output"].read_text("utf-8")))
         step.conclusion = "success" if done.returncode == 0 else "failure"
+
+    def _instead(self) -> list[str]:
+        return [str(self.github.instead)] if self.github.instead else []
 
     # -- uses: -------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,11 @@ import pytest
 from huggingface_hub import HfApi
 
 from bot.records import Release
+from tests.sigstore_world import Sigstore
 from tests.workflows import payloads
 from tests.workflows.conftest import Place
+from tests.workflows.issuer import Issuer
+from tests.workflows.known_actions import equivalents
 from tests.workflows.runner import GitHub, Job, WorkflowError
 from tests.world import ROOT, TARGET
 
@@ -72,6 +75,7 @@ def test_the_release_carries_the_signature_of_the_workflow(place: Place, tmp_pat
 
 
 def test_the_summaries_tell_what_came_of_it(place: Place) -> None:
+    assert "| ` network ` | ` local-user/network-onnx ` | ` ubuntu-latest ` | ` new ` |" in place.jobs["watch"].summary
     build, publish = place.jobs[PUBLISH[1]].summary, place.jobs[PUBLISH[2]].summary
     assert "All checks that withhold passed" in build and "network-fp16.onnx" in build
     assert f"[Pull request]({place.world.hub.endpoint}/{TARGET}/discussions/1)" in publish
@@ -205,6 +209,23 @@ def test_a_spoilt_hand_over_publishes_nothing(place: Place) -> None:
     assert len(place.world.pull_requests()) == 1
 
 
+def test_what_is_withheld_is_said_by_the_step_that_publishes(place: Place, tmp_path: Path) -> None:
+    """The step that checks goes on, or nobody would tell the Hub, and each poll would build the same again."""
+    script = '#!/bin/sh\necho "bot $*" >> "{calls}"\nexit 5\n'.format(calls=tmp_path / "calls")
+    (tmp_path / "instead").mkdir()
+    (tmp_path / "instead" / "bot").write_text(script)
+    (tmp_path / "instead" / "bot").chmod(0o755)
+    place.github.instead = tmp_path / "instead"
+    try:
+        jobs = again(place, "plan", "build")
+    finally:
+        place.github.instead = None
+    first, second = (tmp_path / "calls").read_text().splitlines()
+    assert first.startswith("bot publish network --from") and first.endswith("--dry-run")
+    assert second == first.removesuffix(" --dry-run")
+    assert jobs["publish"].result == "failure" and jobs["verify"].result == "skipped"
+
+
 def test_the_kill_switch_stops_everything(place: Place) -> None:
     place.github.variables["BOT_PAUSED"] = "true"
     try:
@@ -227,6 +248,27 @@ def test_a_recipe_that_there_is_not_fails_with_the_names_of_those_that_there_are
         jobs = place.github.run("publish.yml", inputs={"recipe": name})
         assert jobs["plan"].result == "failure" and says in jobs["plan"].log, jobs["plan"].log
         assert {jobs[key].result for key in ("build", "publish", "verify")} == {"skipped"}
+
+
+# -- ci ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", ["push", "pull_request"])
+def test_ci_prepares_the_runner_and_runs_the_documented_command(
+    library: Path, python: Path, tmp_path: Path, event: str
+) -> None:
+    """Its last step runs these very tests, so `make` and `sudo` are played by programs that write down their call."""
+    for name in ("make", "sudo"):
+        (tmp_path / "instead").mkdir(exist_ok=True)
+        (tmp_path / "instead" / name).write_text(f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/calls"\n')
+        (tmp_path / "instead" / name).chmod(0o755)
+    github = GitHub(tmp_path / "runners", library, library, python, Issuer(), equivalents(Sigstore()))
+    github.instead = tmp_path / "instead"
+    jobs = github.run("ci.yml", event)
+    assert jobs["test"].result == "success", shown(jobs)
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "make test PYTEST_ARGS=--no-skips"
+    assert github.minted == [] and jobs["test"].permissions == {"contents": "read"}
+    assert "make test" in (ROOT / "README.md").read_text("utf-8")
 
 
 # -- somebody else's repository ----------------------------------------------------------------------------------------
