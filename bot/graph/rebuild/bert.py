@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bot.errors import StepError
+from bot.graph.half.constants import ConvertedPayload
 from bot.graph.inspection import census_of
 from bot.graph.model_file import Model
 from bot.graph.parameters import RebuildParameters
@@ -29,7 +30,7 @@ from bot.graph.rebuild.rounding import rounded
 from bot.graph.rebuild.splicing import Splicer, Surroundings
 from bot.graph.rebuild.vision import GELU
 from bot.graph.rebuild.weights import MatrixPayload, PackedPayload
-from bot.graph.tensors import FLOAT, FLOAT16, to_float16
+from bot.graph.tensors import FLOAT, FLOAT16, float16_fit, to_float16
 from bot.records import Json
 
 _SIZES = ((2, 7), (3, 11))
@@ -61,7 +62,7 @@ def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[s
     builder = Builder(source.proto, around.opset(inputs))
     splicer = Splicer(around, builder)
     given = {value: splicer.input(name) for value, name in zip(_inputs(encoder), inputs, strict=True)}
-    writer = _Writer(builder, encoder, parameters, given, _axes_of(source, encoder))
+    writer = _Writer(source, builder, encoder, parameters, given, _axes_of(source, encoder))
     splicer.finish(writer.write(ends))
     return builder.model, _report(writer, len(around.nodes(inputs)))
 
@@ -136,12 +137,14 @@ class _Writer:
 
     def __init__(
         self,
+        source: Model,
         builder: Builder,
         encoder: Encoder,
         parameters: RebuildParameters,
         given: dict[Value, str],
         axes: list[int | str],
     ) -> None:
+        self.source = source
         self.builder = builder
         self.encoder = encoder
         self.given = given
@@ -233,15 +236,21 @@ class _Writer:
         return rows if self.half_stream else self.builder.node("Cast", [rows], f"{name}/wide", to=FLOAT)
 
     def _table(self, lookup: Lookup, name: str) -> str:
-        return self._held(lookup.table.read(), name, self.dtype)
+        """A table of embeddings, which may be most of a model: it stays on disk until it is written."""
+        tensor = lookup.table.tensor
+        payload = None if tensor is None else self.source.payload_of(tensor)
+        if tensor is None or payload is None:
+            return self._held(lookup.table.read(), name, self.dtype)
+        if not self.half:
+            return self.builder.weight(name, FLOAT, tensor.dims, payload)
+        for piece in self.source.pieces(tensor):
+            _check_range(piece, name)
+        return self.builder.weight(name, FLOAT16, tensor.dims, ConvertedPayload(payload, half=True, saturate=False))
 
-    def _held(self, table: Any, name: str, dtype: type[Any]) -> str:
-        if dtype is np.float32:
-            return self.builder.array(name, table.astype(np.float32))
-        rounded_table = to_float16(np.ascontiguousarray(table, np.float32))
-        if not np.isfinite(rounded_table).all():
-            raise StepError("has an embedding beyond float16's range.", where=name, remedy="Use precision: fp32.")
-        return self.builder.array(name, rounded_table)
+    def _held(self, table: NDArray[Any], name: str, dtype: type[Any]) -> str:
+        if dtype is np.float16:
+            _check_range(table, name)
+        return self.builder.array(name, to_float16(table) if dtype is np.float16 else table.astype(np.float32))
 
     def _layer(self, layer: Layer, name: str, value: str, mask: str) -> str:
         narrow = self._narrow(value, f"{name}/attention_in")
@@ -299,3 +308,9 @@ class _Writer:
 
     def _wide(self, value: str) -> str:
         return self.builder.node("Cast", [value], f"{value}/wide", to=FLOAT) if self.elem != self.stream_elem else value
+
+
+def _check_range(embeddings: NDArray[Any], name: str) -> None:
+    """Raises a StepError where float16 cannot hold one of them."""
+    if not np.isfinite(embeddings).all() or float16_fit(embeddings).overflowed:
+        raise StepError("has an embedding beyond float16's range.", where=name, remedy="Use precision: fp32.")

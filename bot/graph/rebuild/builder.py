@@ -118,8 +118,12 @@ class Builder:
 
     def matrix(self, name: str, payload: MatrixPayload | PackedPayload) -> str:
         """A projection's weight."""
+        return self.weight(name, FLOAT16 if payload.half else FLOAT, payload.dims, payload)
+
+    def weight(self, name: str, elem: int, dims: Sequence[int], payload: Payload) -> str:
+        """A constant whose contents are read while the result is written."""
         chosen = self.fresh(name)
-        self._tensor(chosen, FLOAT16 if payload.half else FLOAT, payload.dims, payload)
+        self._tensor(chosen, elem, dims, payload)
         return chosen
 
     def tensor(self, name: str, source: Model, tensor: TensorProto) -> str:

@@ -46,6 +46,7 @@ class Value:
         producer: The operation that makes it; None for inputs and weights.
         constant: It does not depend on the graph's inputs.
         readers: The operations that read it and are not constant themselves.
+        tensor: The source's tensor that it is; None for all but weights.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Value:
     readers: list[Operation] = field(default_factory=list)
     load: Callable[[], Array] | None = None
     kept: Array | None = None
+    tensor: TensorProto | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -249,7 +251,14 @@ class _Folder:
             scope[tensor.name] = self._add(self._weight(prefix + tensor.name, tensor))
 
     def _weight(self, name: str, tensor: TensorProto) -> Value:
-        return Value(name, tuple(tensor.dims), tensor.data_type, constant=True, load=lambda: self.model.array(tensor))
+        return Value(
+            name,
+            tuple(tensor.dims),
+            tensor.data_type,
+            constant=True,
+            load=lambda: self.model.array(tensor),
+            tensor=tensor,
+        )
 
     def _nodes(self, graph: GraphProto, scope: dict[str, Value], prefix: str) -> None:
         for node in graph.node:

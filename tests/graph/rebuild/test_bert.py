@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -285,6 +286,59 @@ def test_half_precision(
         assert 1e-5 < differences(source, emulated) < 0.03
     full, _ = rebuilt_bert(source, "full")
     assert output.stat().st_size < 0.6 * full.stat().st_size
+
+
+ROWS = 1_600_000
+"""Of a table of 200 MB, 32 wide."""
+
+CHILD = """
+import json, sys
+from pathlib import Path
+from bot.graph import tasks
+
+def rebuild(source, output):
+    arguments = {"step": "rebuild", "source": source, "output": output, "parameters": {"architecture": "bert"}}
+    tasks.step({**arguments, "scratch": "", "feeds": None, "code": None}, lambda done, total, what: None)
+    status = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+print(json.dumps([rebuild(*pair) for pair in (sys.argv[1:3], sys.argv[3:5])]))
+"""
+
+
+def test_a_large_vocabulary_is_never_in_memory(exported_bert: Export, tmp_path: Path) -> None:
+    """A table of 200 MB takes 32 MB more, at the peak, than one of 6 kB in the same process before it."""
+    source = exported_bert(**WRITERS[4])
+    model = onnx.load(source)
+    tensor = next(each for each in model.graph.initializer if "word_embeddings" in each.name)
+    words = numpy_helper.to_array(tensor)
+    with (tmp_path / "words").open("wb") as stream:
+        stream.write(words.tobytes())
+        stream.truncate(ROWS * 32 * 4)  # the other rows are zero, and take no room
+    tensor.ClearField("raw_data")
+    tensor.dims[0] = ROWS
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="words")
+    large = tmp_path / "large.onnx"
+    large.write_bytes(model.SerializeToString())
+    outputs = [tmp_path / "small_half.onnx", tmp_path / "large_half.onnx"]
+    command = [sys.executable, "-c", CHILD, str(source), str(outputs[0]), str(large), str(outputs[1])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    before, after = json.loads(answer.stdout)
+    assert after - before < 32e6
+    assert outputs[1].stat().st_size > ROWS * 32 * 2
+    assert differences(outputs[0], outputs[1]) == 0
+
+
+def test_an_embedding_beyond_half_precision_is_refused(exported_bert: Export, rebuilt_bert: Rebuild) -> None:
+    model = onnx.load(exported_bert(**WRITERS[4]))
+    tensor = next(each for each in model.graph.initializer if "word_embeddings" in each.name)
+    words = numpy_helper.to_array(tensor).copy()
+    words[7, 7] = 1e5
+    tensor.CopyFrom(numpy_helper.from_array(words, tensor.name))
+    with pytest.raises(StepError, match="words/table: has an embedding beyond float16's range"):
+        rebuilt_bert(model, precision="fp16")
 
 
 def test_the_same_bytes_with_any_hash_seed(exported_bert: Export, tmp_path: Path) -> None:
