@@ -70,6 +70,35 @@ def test_an_output_is_one_output_whatever_it_holds(text: str) -> None:
     assert [name for name, _ in found] == ["url"]
 
 
+@pytest.mark.parametrize(
+    ("runner_label", "providers", "expected"),
+    [
+        ("", "{cpu: required}", ("ubuntu-latest", "", "cpu")),
+        ("", "{cpu: required, cuda: optional}", ("ubuntu-latest", "", "cpu")),
+        ("runner: gpu-box\n", "{cpu: required, cuda: optional}", ("gpu-box", "cuda", "gpu")),
+        ("runner: large-box\n", "{cpu: required}", ("large-box", "", "cpu")),
+    ],
+)
+def test_a_recipe_says_what_machine_builds_it(
+    runner: Path, runner_label: str, providers: str, expected: tuple[str, str, str]
+) -> None:
+    """CUDA figures are optional where there is no GPU, and required on the machine that a recipe asks for."""
+    from bot.recipe import load_recipe
+    from tests.world import CARD, RECIPE
+
+    folder = runner / "network"
+    (folder / "licenses").mkdir(parents=True)
+    (folder / "licenses" / "LICENSE").write_text("Permission is granted to all.\n")
+    (folder / "card.md.j2").write_text(CARD)
+    text = RECIPE.replace("{cpu: required, cuda: optional}", providers).replace("OPEN", "commit")
+    (folder / "recipe.yaml").write_text(runner_label + text)
+    actions.report_plan(load_recipe(folder))
+    found = dict(outputs_in((runner / "output").read_text("utf-8")))
+    assert found == dict(
+        zip(("target", "runner", "require", "extras"), ("local-user/network-onnx", *expected), strict=True)
+    )
+
+
 def test_a_failure_is_one_annotation_and_a_block_of_text(runner: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\n".join(payloads.ONE_LINE)
     actions.report_failure(StepError(hostile, where=hostile, remedy="Do something."))

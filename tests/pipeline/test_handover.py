@@ -140,7 +140,7 @@ def test_it_is_published_without_a_runtime_as_the_release_that_one_run_would_pub
     }
     for name in names:
         assert (ours / name).read_bytes() == (laid_out / name).read_bytes(), name
-    assert world.bot("verify", f"{TARGET}@{answer['publication']['revision']}").returncode == 0
+    assert world.bot("verify", f"{TARGET}@{answer['publication']['revision']}", "--no-measure").returncode == 0
     # Once more there is nothing to do, and a hand-over that was spoilt meanwhile does not pass for nothing to do.
     again = world.bot("publish", "network", "--from", str(copy), "--json")
     assert json.loads(again.stdout)["publication"]["kind"] == "nothing"
@@ -159,12 +159,11 @@ def test_what_is_withheld_is_said_by_the_second_run(built: Built, tmp_path: Path
     try:
         done = world.bot("build", "network", "--out", str(tmp_path / "out"))
         assert done.returncode == 0 and "withheld" in done.stdout, done.stderr
-        checked = world.bot("publish", "network", "--from", str(tmp_path / "out"), "--dry-run")
         before = [each.num for each in world.api.get_repo_discussions(TARGET)]
         said = world.bot("publish", "network", "--from", str(tmp_path / "out"))
     finally:
         world.write_recipe(RECIPE)
-    assert (checked.returncode, said.returncode) == (5, 5) and "≤ 0 point" in said.stderr
+    assert said.returncode == 5 and "≤ 0 point" in said.stderr
     new = [each for each in world.api.get_repo_discussions(TARGET) if each.num not in before]
     assert [(each.is_pull_request, each.status) for each in new] == [(False, "open")]
     assert (tmp_path / "out" / ARTIFACT).is_file()

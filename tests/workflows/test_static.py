@@ -115,6 +115,23 @@ def test_one_recipe_runs_once() -> None:
     assert plans["watch.yml"]["concurrency"] == {"group": "watch", "cancel-in-progress": False}
 
 
+def test_every_variable_is_documented() -> None:
+    text = (ROOT / "docs" / "github-actions.md").read_text("utf-8")
+    used = {name for path in FILES for name in re.findall(r"\bvars\.(\w+)", path.read_text("utf-8"))}
+    table = text[text.index("| variable |") :]
+    written = set(
+        re.findall(r"`([A-Z_]+)`", "".join(line.split("|")[1] for line in table.split("\n\n")[0].splitlines()))
+    )
+    assert written == used
+
+
+def test_every_command_of_the_action_is_documented() -> None:
+    script = next(step["run"] for step in steps_of(load(ROOT / "action.yml")) if "case" in str(step.get("run", "")))
+    commands = set(re.findall(r"^  (\w+)\)$", script, re.MULTILINE))
+    assert commands == {"plan", "watch", "build", "check", "publish", "verify"}
+    assert all(f"`{command}`" in (ROOT / "docs" / "github-actions.md").read_text("utf-8") for command in commands)
+
+
 def test_the_table_of_rights_is_that_of_the_workflows() -> None:
     """docs/github-actions.md says what each job may do."""
     text = (ROOT / "docs" / "github-actions.md").read_text("utf-8")

@@ -70,7 +70,7 @@ def test_the_release_carries_the_signature_of_the_workflow(place: Place, tmp_pat
     where = f"{TARGET}@refs/pr/1"
     root = ["--trust-root", place.github.variables["BOT_TRUST_ROOT"]]
     for who, code in ((signer, 0), (signer.replace("publish.yml", "ci.yml"), 8)):
-        done = place.world.bot("verify", where, "--signer", who, *root)
+        done = place.world.bot("verify", where, "--no-measure", "--signer", who, *root)
         assert done.returncode == code, done.stderr
 
 
