@@ -8,6 +8,7 @@ the next reading of a long one stops at the first page that is older.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class Poller:
         for want in wanted:
             if want.is_listed:
                 groups.setdefault(want.owner, []).append(want)
-        listed = {owner: group for owner, group in groups.items() if self._listing_is_cheaper(owner, len(group))}
+        listed = {owner: group for owner, group in groups.items() if self._listing_is_cheaper(owner, group)}
         found: dict[Want, Answer] = {}
         inside = sum(len(group) for group in listed.values())
         total, done = len(listed) + len(wanted) - inside, 0
@@ -124,15 +125,28 @@ class Poller:
         for want in wanted:
             if want in found:
                 continue
-            # Not in its owner's listing either: private, renamed, or gone. Asked by its name, a Hub tells which.
+            # Not in its owner's listing either, as far as it was read: new here, private, renamed, or gone. What is
+            # asked by name is not remembered, since no listing may ever tell that it has changed.
             found[want] = self._single(want)
             done += want not in listed.get(want.owner, ())
             self._on_step(done, total)
         return found
 
-    def _listing_is_cheaper(self, owner: str, count: int) -> bool:
-        pages = int((self._memory.get("listing", owner) or {}).get("pages", 1))
-        return pages / self._budget.quota(API) <= count / self._budget.quota(RESOLVERS)
+    def _listing_is_cheaper(self, owner: str, group: list[Want]) -> bool:
+        known = _Known.from_plain(self._memory.get("listing", owner))
+        one_by_one = len(group) / self._budget.quota(RESOLVERS)
+        return min(self._cost_of_whole(known), self._cost_of_new(known, group)) <= one_by_one
+
+    def _cost_of_whole(self, known: _Known) -> float:
+        """The share of its quota that reading a listing to its end takes."""
+        return known.pages / self._budget.quota(API)
+
+    def _cost_of_new(self, known: _Known, group: list[Want]) -> float:
+        """The share that reading what is new takes, with a HEAD for each repository that was not known before."""
+        if not known.mark or self._now() - known.whole >= WHOLE:
+            return math.inf
+        unknown = sum(want.repo.lower() not in known.repos for want in group)
+        return 1 / self._budget.quota(API) + unknown / self._budget.quota(RESOLVERS)
 
     def _single(self, want: Want) -> Answer:
         try:
@@ -146,10 +160,9 @@ class Poller:
 
     def _listing(self, owner: str, group: list[Want]) -> dict[Want, Answer]:
         """What a listing of an owner tells of these repositories; those that it does not tell of are left out."""
-        names = {want.repo.lower(): want for want in group}
         known = _Known.from_plain(self._memory.get("listing", owner))
         try:
-            known = self._read(group[0].repo.partition("/")[0], set(names), known, any(want.card for want in group))
+            known = self._read(group, known)
         except HubUnavailable:
             raise
         except NotFound:
@@ -157,16 +170,17 @@ class Poller:
         except HubError as error:
             return dict.fromkeys(group, error)
         self._memory.put("listing", owner, known.to_plain())
-        return {names[name]: seen for name, seen in known.repos.items() if name in names}
+        return {want: known.repos[want.repo.lower()] for want in group if want.repo.lower() in known.repos}
 
-    def _read(self, owner: str, names: set[str], known: _Known, cards: bool) -> _Known:
+    def _read(self, group: list[Want], known: _Known) -> _Known:
         """Reads a listing until it tells nothing new, and returns all that is known of the owner's repositories."""
         now = self._now()
+        names, cards = {want.repo.lower() for want in group}, any(want.card for want in group)
         fresh: dict[str, Seen] = {}
         newest, pages = "", 0
-        can_stop = bool(known.mark) and now - known.whole < WHOLE
+        can_stop = self._cost_of_new(known, group) <= self._cost_of_whole(known)
         fields = ("sha", "lastModified", *(("cardData",) if cards else ()))
-        for page in self._hub.models_of(owner, fields):
+        for page in self._hub.models_of(group[0].repo.partition("/")[0], fields):
             pages += 1
             rows = [row for row in (_row(each, cards) for each in page) if row is not None]
             fresh |= {name: seen for name, seen in rows if name in names}
@@ -174,7 +188,7 @@ class Poller:
             newest = max([newest, *dates])
             # A listing in another order than was asked for tells nothing about what comes behind a page.
             can_stop = can_stop and dates == sorted(dates, reverse=True)
-            if can_stop and dates and _date(min(dates)) < _date(known.mark) - SLACK and names <= {*fresh, *known.repos}:
+            if can_stop and dates and _date(min(dates)) < _date(known.mark) - SLACK:
                 return _Known(max(newest, known.mark), known.whole, known.pages, {**known.repos, **fresh})
         return _Known(newest, now, max(pages, 1), fresh)
 

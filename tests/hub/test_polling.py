@@ -133,6 +133,16 @@ def test_a_push_of_the_very_moment_of_the_last_reading_is_seen() -> None:
     assert poll(hub, wants, memory)[Want("owner/m30")].sha == sha("b30")
     hub.push("owner/m31", "b31", NOW - timedelta(minutes=9))  # Told late, or by another clock.
     assert poll(hub, wants, memory)[Want("owner/m31")].sha == sha("b31")
+    for index in range(8):
+        hub.push(f"owner/m{index + 20}", f"b{index}", NOW + timedelta(minutes=index))
+    poll(hub, wants, memory)
+    mark = NOW + timedelta(minutes=7)
+    for index in range(8):
+        hub.push(f"owner/m{index + 20}", f"c{index}", mark + timedelta(minutes=index))
+    hub.push("owner/m37", "c37", mark - timedelta(minutes=4))
+    hub.push("owner/m38", "c38", mark - timedelta(minutes=5))
+    hub.push("owner/m39", "c39", mark - timedelta(minutes=6))  # The first of the second page.
+    assert poll(hub, wants, memory)[Want("owner/m39")].sha == sha("c39")
 
 
 def test_a_history_that_was_put_back_is_seen_at_the_latest_after_a_day() -> None:
@@ -174,6 +184,20 @@ def test_a_recipe_that_came_later_is_not_taken_from_a_memory_that_does_not_know_
     poll(hub, [Want(f"owner/m{index}") for index in range(20)], memory)
     wants = [*(Want(f"owner/m{index}") for index in range(20)), Want("owner/m99")]
     assert poll(hub, wants, memory)[Want("owner/m99")].sha == sha("a99")
+    assert hub.calls == ["list owner", "head owner/m99@main"]
+    hub.unlisted.add("owner/m99")  # A private one would never be told of.
+    hub.push("owner/m99", "b99", NOW + timedelta(minutes=1))
+    assert poll(hub, wants, memory)[Want("owner/m99")].sha == sha("b99")
+    hub.unlisted.clear()
+    everything = [Want(f"owner/m{index}") for index in range(100)]
+    assert len(poll(hub, everything, memory)) == 100  # So many are cheaper by reading the listing to its end.
+    assert hub.calls == ["list owner"] * 10
+
+
+def test_a_repository_that_is_upstream_and_target_takes_no_call_more() -> None:
+    hub = fleet(6)
+    wants = [Want(f"owner/m{index}", card=card) for index in range(6) for card in (False, True)]
+    assert len(poll(hub, wants)) == 12 and hub.calls == ["list owner"]
 
 
 def test_what_a_listing_does_not_tell_of_is_asked_by_name_and_may_be_gone() -> None:
