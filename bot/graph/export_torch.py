@@ -10,7 +10,7 @@ import importlib.util
 import platform
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -20,6 +20,9 @@ from bot.graph.export.parameters import ExportTorchParameters
 from bot.graph.export.registry import ARCHITECTURES, find_architecture
 from bot.graph.steps import StepContext
 from bot.records import Json
+
+if TYPE_CHECKING:
+    from bot.graph.export.truth import Truth
 
 
 def export_torch(
@@ -59,14 +62,20 @@ def export_torch(
         "seconds": round(seconds, 1),
         "truth": [row.to_plain() for row in truth.rows],
         "refused": dict(truth.refused),
-        **describe(exportable),
+        **describe(exportable, truth),
     }
 
 
-def describe(exportable: Exportable) -> dict[str, Json]:
-    """What a sidecar takes from an architecture, as plain data."""
+def describe(exportable: Exportable, truth: Truth) -> dict[str, Json]:
+    """What a sidecar takes from an architecture and from how its graph was held against torch, as plain data."""
+    facts = exportable.facts
+    for case in exportable.cases:
+        outcome = "refused" if case.name in truth.refused else "right"
+        key = "partial" if case.hides == "part" else "whole"
+        masks = [mask.model_copy(update={key: outcome}) if mask.input == case.mask else mask for mask in facts.masks]
+        facts = facts.model_copy(update={"masks": tuple(masks)})
     return {
-        "facts": exportable.facts.to_plain(),
+        "facts": facts.to_plain(),
         "axes": [
             {"name": axis.name, "minimum": axis.minimum, "maximum": axis.maximum, "multiple_of": axis.multiple_of}
             for axis in exportable.axes

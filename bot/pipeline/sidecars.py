@@ -46,6 +46,7 @@ def sidecar_of(recipe: Recipe, source: Source, artifact: Artifact) -> bytes | No
         trait_names=facts.trait_names,
         normalizations=facts.normalizations,
         masks=facts.masks,
+        refusals=_texts(step.report.get("refused")),
         sample_rates=facts.sample_rates,
         frame_rates=facts.frame_rates,
         preprocessings={name: plan.model_dump(mode="json", by_alias=True) for name, (_, plan) in given.items()},
@@ -74,6 +75,10 @@ def _tokenizers(recipe: Recipe, source: Source, made_from: str) -> tuple[dict[st
             {"key": key, "repo": source.repo, "commit": source.commit, "file": record.path, "sha256": record.sha256}
         )
     return tuple(found)
+
+
+def _texts(value: Json) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
 
 
 def _last(shape: tuple[int | str | None, ...] | None) -> int | None:

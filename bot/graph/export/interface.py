@@ -87,11 +87,15 @@ class Case:
         change: Gives the changed inputs, from the example's and a random generator.
         required: The export is refused if the graph answers otherwise than torch. If not, the sidecar and the card tell
             which way it came out.
+        mask: The mask that the case is about, if it is about one: what came out then stands with it in the sidecar.
+        hides: Whether that mask hides a part of its input, or all of it.
     """
 
     name: str
     change: Callable[[Feeds, np.random.Generator], Feeds]
     required: bool = True
+    mask: str = ""
+    hides: Literal["part", "all"] = "part"
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,8 @@ class Sidecar(Record):
         trait_names: See `Facts`.
         normalizations: See `Facts`.
         masks: See `Facts`.
+        refusals: Kinds of input that the graph was found to answer otherwise than torch, and must not be fed: what
+            they are, and how it answers.
         sample_rates: See `Facts`.
         frame_rates: See `Facts`.
         preprocessings: Per input of the graph, what the recipe declares of how it is filled.
@@ -116,6 +118,7 @@ class Sidecar(Record):
     trait_names: tuple[str, ...] = ()
     normalizations: tuple[str, ...] = ()
     masks: tuple[Mask, ...] = ()
+    refusals: dict[str, str] = Field(default_factory=dict)
     sample_rates: tuple[int | None, ...] = ()
     frame_rates: tuple[float | None, ...] = ()
     preprocessings: dict[str, Json] = Field(default_factory=dict)

@@ -21,7 +21,7 @@ def test_every_list_is_plural() -> None:
     """A consumer never has to ask whether there is one of something or several."""
     properties = json_schema()["properties"]
     lists = {name for name, schema in properties.items() if schema.get("type") == "array"}
-    single = {"schema_version", "sha256", "architecture", "opset", "preprocessings"}
+    single = {"schema_version", "sha256", "architecture", "opset", "preprocessings", "refusals"}
     assert lists | single == set(properties)
     assert all(name.endswith("s") or name == "axes" for name in lists)
     assert {"feature_names", "input_dims", "trait_names", "sample_rates", "tokenizers", "masks"} <= lists
