@@ -77,6 +77,7 @@ def test_an_output_is_one_output_whatever_it_holds(text: str) -> None:
         ("", "{cpu: required, cuda: optional}", ("ubuntu-latest", "", "cpu")),
         ("runner: gpu-box\n", "{cpu: required, cuda: optional}", ("gpu-box", "cuda", "gpu")),
         ("runner: large-box\n", "{cpu: required}", ("large-box", "", "cpu")),
+        ("rebuild_on: tools\n", "{cpu: required}", ("ubuntu-latest", "", "cpu")),
     ],
 )
 def test_a_recipe_says_what_machine_builds_it(
@@ -94,6 +95,7 @@ def test_a_recipe_says_what_machine_builds_it(
     (folder / "recipe.yaml").write_text(runner_label + text)
     actions.report_plan(load_recipe(folder))
     found = dict(outputs_in((runner / "output").read_text("utf-8")))
+    assert found.pop("publish-extras") == ("cpu" if "rebuild_on" in runner_label else "")
     assert found == dict(
         zip(("target", "runner", "require", "extras"), ("local-user/network-onnx", *expected), strict=True)
     )

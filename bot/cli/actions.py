@@ -76,8 +76,10 @@ def guard_log() -> None:
 def report_plan(recipe: Recipe) -> None:
     """Tells the workflow what machine builds a recipe and where it is published.
 
-    The outputs are `target`, `runner`, `require` and `extras`. A recipe that asks for a runner of its own and times on
-    CUDA asks for that runner because of its GPU, so there the figures have to be taken.
+    The outputs are `target`, `runner`, `require`, `extras` and `publish-extras`: what the run that opens no model needs
+    installed all the same, since a recipe with `rebuild_on: tools` counts the versions of its tools. A recipe that asks
+    for a runner of its own and times on CUDA asks for that runner because of its GPU, so there the figures have to be
+    taken.
     """
     plan = recipe.plan
     own = plan.runner != type(plan).model_fields["runner"].default
@@ -86,7 +88,8 @@ def report_plan(recipe: Recipe) -> None:
         "target": plan.target.repo,
         "runner": plan.runner,
         "require": "cuda" if gpu else "",
-        "extras": "gpu" if gpu else "cpu",
+        "extras": (extras := "gpu" if gpu else "cpu"),
+        "publish-extras": extras if plan.rebuild_on == "tools" else "",
     }
     _append("GITHUB_OUTPUT", "".join(_output(name, value) for name, value in outputs.items()))
 
