@@ -67,14 +67,14 @@ class Verified:
 
         where = f"{self.verification.repo}@{self.verification.commit[:12]}"
         wrong = []
-        for check in (
-            lambda: require(self.verification),
-            lambda: require_same(self.findings, where, strict=strict),
-        ):
-            try:
-                check()
-            except VerificationError as error:
-                wrong.append(error)
+        try:
+            require(self.verification)
+        except VerificationError as error:
+            wrong.append(error)
+        try:
+            require_same(self.findings, where, strict=strict)
+        except VerificationError as error:
+            wrong.append(error)
         if wrong:
             raise VerificationError(" It ".join(each.what for each in wrong), where=where, remedy=wrong[0].remedy)
 
