@@ -155,6 +155,10 @@ def print_inspection(model: Path, inspection: Inspection, *, as_json: bool) -> N
     typer.echo(
         f"opsets {opsets}; IR version {signature.ir_version}; needs onnxruntime {signature.minimum_runtime} or later"
     )
+    for provider, oldest in sorted(signature.minimum_runtime_on.items()):
+        typer.echo(f"on {provider} its kernels compute rightly from onnxruntime {oldest} on")
+    if signature.not_on:
+        typer.echo(f"no kernels for something in it on {', '.join(signature.not_on)}")
     if signature.external_files:
         typer.echo(f"weights beside it: {', '.join(signature.external_files)}")
     parameters = ", ".join(f"{count:,} {dtype}" for dtype, count in census.parameters.items())

@@ -77,6 +77,13 @@ def _runtime_changes(old: Signature, new: Signature) -> Iterator[Change]:
     if old.minimum_runtime != new.minimum_runtime:
         text = f"the oldest ONNX Runtime is {new.minimum_runtime} where it was {old.minimum_runtime}"
         yield Change(text, breaks=False)
+    for provider in sorted(old.minimum_runtime_on.keys() | new.minimum_runtime_on.keys()):
+        before, after = (each.minimum_runtime_on.get(provider, each.minimum_runtime) for each in (old, new))
+        if before != after:
+            text = f"on {provider} its kernels compute rightly from ONNX Runtime {after} on, where it was {before}"
+            yield Change(text, breaks=False)
+    for provider in sorted(set(new.not_on) - set(old.not_on)):
+        yield Change(f"it has no kernels on {provider} any more", breaks=True)
 
 
 def _file_changes(old: Signature, new: Signature) -> Iterator[Change]:

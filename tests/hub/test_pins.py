@@ -620,3 +620,17 @@ def test_what_checking_costs(here: Here) -> None:
     assert [path for method, path, _ in proxy.seen if method == "HEAD"] == [
         f"/{here.target}/resolve/{content['revision']}/model.onnx"
     ] * 2
+
+
+def test_what_a_provider_needs_is_part_of_a_signature() -> None:
+    from bot.records import Signature
+
+    plain = Signature(inputs=(), outputs=(), opsets={"ai.onnx": 18}, ir_version=10, minimum_runtime="1.18")
+    needy = plain.model_copy(update={"minimum_runtime_on": {"cuda": "1.27"}, "not_on": ("cpu",)})
+    later, gone = signature_changes(plain, needy)
+    assert later.text == "on cuda its kernels compute rightly from ONNX Runtime 1.27 on, where it was 1.18"
+    assert not later.breaks
+    assert gone.text == "it has no kernels on cpu any more"
+    assert gone.breaks
+    (back,) = signature_changes(needy, plain)
+    assert "from ONNX Runtime 1.18 on, where it was 1.27" in back.text
