@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bot.errors import StepError
 from bot.graph.inspection import census_of
-from bot.graph.int8.calibrate import Calibration, How, calibrate
+from bot.graph.int8.calibrate import PERCENTILE, Calibration, How, calibrate
 from bot.graph.int8.choosing import Choice, choose
 from bot.graph.int8.cost import relative_errors
 from bot.graph.int8.distance import groups
@@ -63,7 +63,7 @@ def quantize_static(
     feeds = _samples(context)
     where = source.name
     proto = prepare(read_model(source), context.scratch)
-    how = How(parameters.method, parameters.percentile, parameters.samples)
+    how = How(parameters.method, parameters.percentile or PERCENTILE, parameters.samples)
     calibration = calibrate(proto, feeds, how, context.scratch, context.progress, where)
     choice = choose(proto, static_operators(), parameters, calibration.infinite)
     settings = Settings(parameters.activations, parameters.weights, parameters.per_channel)

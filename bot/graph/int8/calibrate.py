@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Method = Literal["minmax", "percentile", "entropy"]
 
+PERCENTILE = 99.99
+"""The share of the values, in percent, that is kept unless a recipe says another."""
+
 PORTION = 512 << 20
 """Bytes of tensors that come out of one run, as far as their shapes are known."""
 
@@ -40,7 +43,7 @@ class How:
     """
 
     method: Method = "minmax"
-    percentile: float = 99.99
+    percentile: float = PERCENTILE
     limit: int = 0
 
 

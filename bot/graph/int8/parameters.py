@@ -46,8 +46,11 @@ class QuantizeStaticParameters(QuantizeParameters):
     method: Literal["minmax", "percentile", "entropy"] = Field(
         default="minmax", description="How the range of a tensor is taken from its values."
     )
-    percentile: float = Field(
-        default=99.99, gt=50, le=100, description="For that method: the share of the values, in percent, that is kept."
+    percentile: float | None = Field(
+        default=None,
+        gt=50,
+        le=100,
+        description="For that method: the share of the values, in percent, that is kept; 99.99 by default.",
     )
     samples: int = Field(default=0, ge=0, description="How many samples to calibrate on at most; 0 for all.")
     search_samples: int = Field(default=16, ge=1, description="For keep: auto: how many samples a candidate is run on.")
@@ -57,8 +60,7 @@ class QuantizeStaticParameters(QuantizeParameters):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> QuantizeStaticParameters:
-        given = self.model_fields_set
-        if "percentile" in given and self.method != "percentile":
+        if self.percentile is not None and self.method != "percentile":
             raise ValueError("percentile belongs to method: percentile")
         return self
 
