@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
 from bot.errors import BotError
 
@@ -137,10 +138,22 @@ def report(recipe: Recipe, outcome: Outcome) -> None:
         done = {"pull-request": "Pull request", "commit": "Commit", "nothing": "Nothing to do"}[publication.kind]
         link = f"[{done}]({publication.url})" if re.fullmatch(r"https?://[\w./:%@-]+", publication.url) else done
         lines.append(f"**{link}**: {_code(publication.reason)}\n\n")
+        lines.append(_plots(recipe, outcome))
     if outcome.review is not None:
         summary = outcome.review.with_name("summary.md")
         lines.append(summary.read_text("utf-8") if summary.is_file() else "")
     _append_summary("".join(lines))
+
+
+def _plots(recipe: Recipe, outcome: Outcome) -> str:
+    """Links to the pictures of what was published; a summary shows none itself."""
+    publication, repo = outcome.publication, recipe.plan.target.repo
+    if publication is None or outcome.folder is None or f"/{repo}/" not in publication.url:
+        return ""
+    base = f"{publication.url.partition(f'/{repo}/')[0]}/{repo}/blob/{quote(publication.revision, safe='')}"
+    pictures = sorted(path.name for path in (outcome.folder / "plots").glob("*.svg"))
+    links = [f"[{name}]({base}/plots/{quote(name)})" for name in pictures if re.fullmatch(r"[\w.-]+", name)]
+    return f"Plots: {', '.join(links)}\n\n" if links else ""
 
 
 def _write_checksums(outcome: Outcome) -> Path:

@@ -482,6 +482,28 @@ def test_a_verdict_that_was_forged_ends_the_command(built: Built, copy: Path) ->
     assert [each.num for each in built.world.pull_requests()] == before
 
 
+# -- another repository's token ---------------------------------------------------------------------------------------
+
+
+def test_a_token_for_another_repository_publishes_nothing(built: Built, copy: Path, tmp_path: Path) -> None:
+    from tests.pipeline.test_remote import token_for
+    from tests.workflows.issuer import Issuer
+
+    world, issuer = built.world, Issuer().start()
+    world.api.create_repo("local-user/another", exist_ok=True)
+    world.api.create_repo(TARGET, exist_ok=True)
+    token = tmp_path / "token"
+    token.write_text(token_for(world, issuer, "local-user/another"))
+    issuer.stop()
+    before = world.pull_requests()
+    where = ("--hub", world.hub.endpoint, "--token-file", str(token), "--work", str(tmp_path / "work"))
+    done = world.bot("publish", "network", "--reopen", "--from", str(copy), *where, hub=False)
+    assert done.returncode == 7, done.stderr
+    assert f"may not write to {TARGET}" in done.stderr and "good for one repository only" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(world.pull_requests()) == len(before)
+
+
 # -- what only the third run can see -----------------------------------------------------------------------------------
 
 

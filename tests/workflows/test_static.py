@@ -98,6 +98,8 @@ def test_one_job_alone_may_show_who_it_is() -> None:
     assert all(job["permissions"]["contents"] == "read" for job in jobs.values())
     assert [key for key, job in jobs.items() if "HF_OIDC_RESOURCE" in (job.get("env") or {})] == ["publish"]
     assert [key for key, job in jobs.items() if "environment" in job] == ["publish"]
+    machines = {key: job["runs-on"] for key, job in jobs.items()}
+    assert machines.pop("build") == "${{ needs.plan.outputs.runner }}" and set(machines.values()) == {"ubuntu-latest"}
     commands = {
         key: [step["with"]["command"] for step in job["steps"] if step["uses"] == "$/"] for key, job in jobs.items()
     }

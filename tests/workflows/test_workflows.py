@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def test_what_is_due_is_published_and_verified(place: Place) -> None:
 
 def test_only_the_job_that_publishes_could_show_who_it_is(place: Place) -> None:
     assert set(place.github.minted) == {PUBLISH[2]}
+    assert place.jobs[PUBLISH[2]].environment == "hugging-face"
+    assert {job.group for key, job in place.jobs.items() if key in PUBLISH} == {"publish-network"}
     for key, job in place.jobs.items():
         for step in job.steps:
             oidc = {name for name in step.environment if name.startswith("ACTIONS_") or "OIDC" in name}
@@ -80,6 +83,11 @@ def test_the_summaries_tell_what_came_of_it(place: Place) -> None:
     assert "All checks that withhold passed" in build and "network-fp16.onnx" in build
     assert f"[Pull request]({place.world.hub.endpoint}/{TARGET}/discussions/1)" in publish
     assert "score" in publish and "speed" in publish.lower()
+    plots = re.findall(r"\[[\w-]+\.svg\]\(([^)]*)\)", publish)
+    assert len(plots) >= 2
+    for address in plots:
+        with urllib.request.urlopen(address, timeout=10) as page:
+            assert page.status == 200, address
 
 
 # -- a hostile upstream ------------------------------------------------------------------------------------------------
