@@ -115,7 +115,8 @@ def _exordium(architecture: str, files: dict[str, Path], folder: Path) -> Iterat
     around += ["exordium.utils.decorator", "exordium.video", "exordium.video.deep", "exordium.video.deep.base"]
     head = "personalitylinmult", "personalitylinmult.train", "personalitylinmult.train.module"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(hollow(*around, *head, *TORCHVISION))
+        # transformers takes a torchvision that is there for one that it can use.
+        stack.enter_context(hollow(*around, *head, *(TORCHVISION if architecture in places else ())))
         sys.modules[head[-1]].HEAD_NAME = "app"  # type: ignore[attr-defined]
         sys.modules["exordium.utils.decorator"].load_or_create = lambda *_, **__: lambda given: given  # type: ignore[attr-defined]
         if architecture in places:
