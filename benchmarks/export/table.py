@@ -109,7 +109,9 @@ def _plain(weights: Path) -> Path:
 def _exordium(architecture: str, files: dict[str, Path], folder: Path) -> Iterator[None]:
     """exordium's wrappers, as far as an export asks for them: its own module, with our weights in it."""
     import torch
+    from transformers.utils import is_torchvision_available
 
+    is_torchvision_available()  # remembered: what stands in for it below is none
     places = {"emotieffnet": "video.deep", "farl": "video.deep", "emotion2vec": "audio"}
     around = ["exordium", *(f"exordium.{part}" for part in ("audio", "audio.base", "utils", "utils.ckpt"))]
     around += ["exordium.utils.decorator", "exordium.video", "exordium.video.deep", "exordium.video.deep.base"]
