@@ -1,4 +1,4 @@
-"""The upstreams of the recipes that export from torch: sounds in pieces, texts in lines, models that say what they are."""
+"""The upstreams of the recipes that export from torch: sounds in pieces, texts in lines, random weights that say so."""
 
 from __future__ import annotations
 
