@@ -28,19 +28,21 @@ def print_verified(name: str, revision: str, verified: Verified, provenance: Pro
     from rich.console import Console
     from rich.table import Table
 
+    from bot.pipeline.findings import printable
+
     release = verified.verification.release
     table = Table(title=f"{name}@{revision}, release {release.short_identity}", title_justify="left")
     for column in ("check", "status", "recorded", "found", "why"):
         table.add_column(column, overflow="fold")
     for file in verified.verification.files:
         status = {"different": "differs"}.get(file.status, file.status)
-        table.add_row(*map(_printable, (f"file {file.path}", status, file.expected[:16], file.found[:16], "")))
+        table.add_row(*map(printable, (f"file {file.path}", status, file.expected[:16], file.found[:16], "")))
     for each in verified.findings:
         cells = (f"{each.kind} {each.name}", each.status, _short(each.recorded), _short(each.found), each.reason)
-        table.add_row(*map(_printable, cells))
+        table.add_row(*map(printable, cells))
     Console(markup=False, highlight=False, soft_wrap=False).print(table)
-    typer.echo(_printable(_summary(verified)))
-    typer.echo(_printable(provenance.sentence()))
+    typer.echo(printable(_summary(verified)))
+    typer.echo(printable(provenance.sentence()))
 
 
 def _summary(verified: Verified) -> str:
@@ -84,8 +86,3 @@ def _plain(name: str, revision: str, verified: Verified, provenance: Provenance)
 def _short(text: str) -> str:
     """A digest cut to what tells it from others; other text as it is."""
     return text[:16] if len(text) == 64 and set(text) <= set("0123456789abcdef") else text
-
-
-def _printable(text: str) -> str:
-    """Text that cannot move a terminal's cursor: names come from a repository that anybody may have written."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)

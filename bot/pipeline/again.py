@@ -18,7 +18,7 @@ from bot.pipeline.identity import part_digests
 from bot.pipeline.licensing import Licensing
 from bot.pipeline.prepare import Prepared, fetch_model, fetch_samples
 from bot.pipeline.samples import Samples, load_samples
-from bot.pipeline.sources import SourceModel, open_sources
+from bot.pipeline.sources import SourceModel, onnx_source, open_sources
 from bot.recipe import CODE_FILE, RECIPE_FILE, Recipe, load_recipe, recipe_from_plan
 from bot.recipe_plan import RecipePlan
 from bot.records import Release, Source
@@ -186,7 +186,11 @@ def fetch_again(context: Context, known: Known, release: Release) -> Again:
 
 
 def _with_samples(context: Context, release: Release, again: Again) -> Again:
-    (recorded,) = release.samples or (Source(commit=""),)
+    if len(release.samples) != 1:
+        why = f"the record names {len(release.samples)} data sets, and a recipe has one"
+        finding = Finding("samples", "of the release", "not checked", reason=why)
+        return replace(again, findings=(*again.findings, finding), why_no_samples=why)
+    (recorded,) = release.samples
     try:
         data, places = fetch_samples(context, again.prepared.recipe, at=recorded.commit)
         findings = list(_held("samples", recorded.repo, _digests(recorded), _digests(data)))
@@ -206,7 +210,7 @@ def _open(context: Context, known: Known, source: Source, files: Mapping[str, Pa
     if known.is_own:
         return open_sources(context, recipe, source, files)
     plain = [key for key in recipe.models if not recipe.exported(key)]
-    return {key: SourceModel(files[key], source.files[key].sha256, (files[key].parent,), {}) for key in plain}
+    return {key: onnx_source(key, source, files) for key in plain}
 
 
 def _digests(source: Source) -> dict[str, str]:

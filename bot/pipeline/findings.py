@@ -32,9 +32,14 @@ class Finding:
     reason: str = ""
 
     def sentence(self) -> str:
-        """A difference in words."""
+        """A difference in words; what is not printable, which a record may hold on purpose, is replaced."""
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{self.kind} {self.name}: {self.recorded} is recorded, and {self.found} was found{reason}"
+        return printable(f"{self.kind} {self.name}: {self.recorded} is recorded, and {self.found} was found{reason}")
+
+
+def printable(text: str) -> str:
+    """Text that cannot move a terminal's cursor: it comes from a repository that anybody may have written."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def require_same(findings: Iterable[Finding], where: str, *, strict: bool = False) -> None:
@@ -57,7 +62,7 @@ def require_same(findings: Iterable[Finding], where: str, *, strict: bool = Fals
         )
     open_ = [each for each in found if each.status != "ok" and each.kind != "timing"]
     if strict and open_:
-        left = [f"{each.kind} {each.name} ({each.reason})" for each in open_]
+        left = [printable(f"{each.kind} {each.name} ({each.reason})") for each in open_]
         raise VerificationError(
             f"was not checked in full: {'; '.join(left)}.",
             where=where,

@@ -75,7 +75,7 @@ def _take(
                 figures += emulate(context, again.prepared, each, samples, reference)[0]
             elif provider in availability.available():
                 device = providers.device_name(provider)
-                outputs = answers_of(context, each.path, each.artifact.sha256, feeds, provider, device)
+                outputs = answers_of(context, each.path, each.artifact.digest, feeds, provider, device)
                 figures += compare(context, again.prepared, each, samples, reference, outputs)
         except StepError as error:
             failed[name, provider] = f"could not be measured here: {error.what}"
@@ -151,7 +151,8 @@ def _same_shape(recorded: Histogram | None, now: Histogram | None) -> bool:
     """Whether two histograms show the same differences: the samples in order of size, each at most a bin apart."""
     if recorded is None or now is None:
         return recorded is None and now is None
-    if len(recorded.edges) != len(recorded.counts) + 1 or sum(recorded.counts) != sum(now.counts):
+    whole = len(recorded.edges) == len(recorded.counts) + 1 and min(recorded.counts, default=-1) >= 0
+    if not whole or sum(recorded.counts) != sum(now.counts):
         return False
     width = max(each.edges[-1] - each.edges[0] for each in (recorded, now)) / min(len(recorded.counts), len(now.counts))
     return all(abs(one - other) <= 1.01 * width for one, other in zip(_centres(recorded), _centres(now), strict=True))
