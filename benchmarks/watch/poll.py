@@ -17,7 +17,6 @@ number of calls, which is two for each recipe.
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import random
 import resource
@@ -25,6 +24,7 @@ import shutil
 import sys
 import tempfile
 import time
+import urllib.request
 from collections import Counter
 from importlib import metadata
 from pathlib import Path
@@ -78,6 +78,14 @@ def _poll(queue: Any, endpoint: str, token: str, recipes: str, memory: str) -> N
     )
 
 
+def warm_up(hub: HubServer) -> None:
+    """Lets the Hub look at all its repositories once, as it would have long ago if it were not just started."""
+    request = urllib.request.Request(f"{hub.endpoint}/api/models?limit=1&expand=sha")
+    request.add_header("Authorization", f"Bearer {hub.token}")
+    with urllib.request.urlopen(request, timeout=900) as answer:
+        answer.read()
+
+
 def poll(hub: HubServer, user: str, folder: Path) -> dict[str, Any]:
     """One poll in a process of its own."""
     context = multiprocessing.get_context("spawn")
@@ -128,6 +136,7 @@ def one_by_one(folder: Path, fleet: list[Member]) -> dict[str, Any]:
 def measure(folder: Path, count: int, owners: int) -> dict[str, Any]:
     """All polls of a fleet of one size."""
     fleet = members(count, owners)
+    print(f"seeding {count}", flush=True)
     began = time.perf_counter()
     seed_fleet(folder / "hub", folder / "recipes", fleet)
     seeded = time.perf_counter() - began
@@ -136,6 +145,8 @@ def measure(folder: Path, count: int, owners: int) -> dict[str, Any]:
     hub = start_hub(folder / "hub", *limits, *users, timeout=900)
     try:
         found: dict[str, Any] = {"recipes": count, "owners": owners, "seconds_to_seed": round(seeded, 1)}
+        warm_up(hub)
+        print("polling", flush=True)
         found["first_poll"] = poll(hub, ACCOUNTS[0], folder)
         assert found["first_poll"]["states"] == {"current": count}, found["first_poll"]["states"]
         changed = change(hub, fleet)
@@ -165,15 +176,19 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(dir=given.folder))
         try:
             sizes.append(measure(folder, count, min(given.owners, count // 3)))
-            print(json.dumps(sizes[-1], indent=1))
+            keep(given.recipes[: len(sizes)], described, sizes)
         finally:
             shutil.rmtree(folder)
+
+
+def keep(counts: list[int], described: dict[str, Any], sizes: list[dict[str, Any]]) -> None:
+    """Keep the result, after each size: the largest takes long."""
     names = ("huggingface_hub", "pygit2", "starlette", "uvicorn", "pydantic", "ruamel.yaml")
     write(
         "watch.json",
         {
             "what": "one poll of bot watch against the number of recipes; the machine was busy with other work",
-            "command": "python benchmarks/watch/poll.py --recipes " + " ".join(map(str, given.recipes)),
+            "command": "python benchmarks/watch/poll.py --recipes " + " ".join(map(str, counts)),
             "machine": described,
             "versions": {"python": sys.version.split()[0], **{name: metadata.version(name) for name in names}},
             "quotas": {**QUOTAS, "window_s": WINDOW, "share_that_a_poll_may_use": 0.5},

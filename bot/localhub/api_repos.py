@@ -13,6 +13,7 @@ from starlette.responses import Response
 from bot.localhub import cards
 from bot.localhub.clock import iso
 from bot.localhub.errors import HubError, bad_request, revision_not_found
+from bot.localhub.listing import Listed
 from bot.localhub.names import check_reference_name, kind_of
 from bot.localhub.repository import MAIN, Entry, Repository
 from bot.localhub.store import User
@@ -302,16 +303,28 @@ def repo_info(call: Call) -> Response:
 def list_repos(call: Call) -> Response:
     """``GET /api/models`` and ``/api/datasets``: filters, order (newest first), pages."""
     sort = call.option("sort", "lastModified")
-    found = [facts for facts in _visible(call) if _matches(call, facts)]
+    found = [listed for listed in _visible(call) if _matches(call, listed)]
     if sort in _SORT_KEYS:
-        found.sort(key=lambda facts: str(facts.field(_SORT_KEYS[sort])), reverse=True)
+        found.sort(key=lambda listed: _sort_key(listed, _SORT_KEYS[sort]), reverse=True)
     start = call.integer("cursor", 0, 0, 10**9)
     limit = call.integer("limit", _MAXIMUM_PAGE, 1, _MAXIMUM_PAGE)
     expand = [*call.query.get("expand", []), *call.query.get("expand[]", [])]
     names = expand or _listed_fields(call)
-    page = [facts.collect(names) for facts in found[start : start + limit]]
+    page = [facts.collect(names) for listed in found[start : start + limit] if (facts := _facts(call, listed))]
     more = start + limit < len(found)
     return json_answer(page, headers=next_link(call, {"cursor": str(start + limit)}) if more else {})
+
+
+def _sort_key(listed: Listed, field: str) -> str:
+    return iso(listed.modified) if field == "lastModified" else str(listed.settings.get(field))
+
+
+def _facts(call: Call, listed: Listed) -> Facts | None:
+    """The repository itself, opened; None if it was deleted or renamed in the meantime."""
+    try:
+        return Facts(call.store.repository(call.kind, listed.repo_id), listed.sha)
+    except HubError:
+        return None
 
 
 def _listed_fields(call: Call) -> list[str]:
@@ -321,29 +334,29 @@ def _listed_fields(call: Call) -> list[str]:
     return [*fields, *(["config"] if call.flag("config") else [])]
 
 
-def _visible(call: Call) -> Iterable[Facts]:
+def _visible(call: Call) -> Iterable[Listed]:
     author = call.option("author")
     if author and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", author):
         return  # No namespace is called like that.
-    for repository in call.store.repositories(call.kind, author):
-        head = repository.reference(MAIN)
-        private = repository.settings.get("private")
-        if head and (not private or call.is_member(repository)):
-            yield Facts(repository, head)
+    for listed in call.store.listing.of(call.kind, author):
+        if not listed.settings.get("private") or call.is_member(listed):
+            yield listed
 
 
-def _matches(call: Call, facts: Facts) -> bool:
-    repo_id = facts.repository.repo_id.casefold()
-    author, search = call.option("author").casefold(), call.option("search").casefold()
-    if author and facts.repository.namespace.casefold() != author:
+def _matches(call: Call, listed: Listed) -> bool:
+    search = call.option("search").casefold()
+    if search and search not in listed.repo_id.casefold():
         return False
-    if search and search not in repo_id:
+    if call.option("gated") and bool(listed.settings.get("gated")) != call.flag("gated"):
+        return False
+    wanted = [tag for value in call.query.get("filter", []) for tag in value.split(",") if tag]
+    if not wanted and not call.option("pipeline_tag"):
+        return True
+    facts = _facts(call, listed)
+    if facts is None:
         return False
     if call.option("pipeline_tag") and facts.field("pipeline_tag") != call.option("pipeline_tag"):
         return False
-    if call.option("gated") and bool(facts.field("gated")) != call.flag("gated"):
-        return False
-    wanted = [tag for value in call.query.get("filter", []) for tag in value.split(",") if tag]
     return not wanted or set(wanted) <= set(facts.field("tags"))
 
 

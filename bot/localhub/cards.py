@@ -108,13 +108,25 @@ def _check_structure(yaml_text: str) -> None:
             raise CardError(f"The metadata is nested more than {MAXIMUM_DEPTH} deep")
 
 
-@functools.lru_cache(maxsize=512)
 def lenient_front_matter(text: str | None) -> dict[str, Any]:
     """Return the front matter of a card, or nothing if it cannot be read. The answer is shared: not to be changed."""
+    if text is None:
+        return {}
+    return _of_small_card(text) if len(text) <= _SMALL else _of_large_card(text)
+
+
+def _lenient(text: str) -> dict[str, Any]:
     try:
-        return front_matter(text) if text else {}
+        return front_matter(text)
     except CardError:
         return {}
+
+
+_SMALL = 4_000
+"""Characters of a card of which very many are remembered: a listing's page shows a thousand."""
+
+_of_small_card = functools.lru_cache(maxsize=20_000)(_lenient)
+_of_large_card = functools.lru_cache(maxsize=256)(_lenient)
 
 
 def _plain(value: Any) -> Any:

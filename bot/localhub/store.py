@@ -22,6 +22,7 @@ from pygit2.enums import ConfigLevel, FileMode, Option
 from bot.localhub import durable
 from bot.localhub.clock import Clock, iso
 from bot.localhub.errors import HubError, repo_not_found
+from bot.localhub.listing import Listing
 from bot.localhub.names import KINDS, check_repo_id, web_path
 from bot.localhub.repository import MAIN, Person, Repository
 
@@ -85,6 +86,7 @@ class Store:
         _isolate_git()
         self._locks: dict[tuple[str, str], threading.RLock] = {}
         self._guard = threading.Lock()
+        self.listing = Listing(self.folders, self.lock)
         self.instance = self._load_instance()
         self._tokens = self._load_users(users)
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -225,13 +227,17 @@ class Store:
         except (HubError, pygit2.GitError):
             raise repo_not_found(web_path(kind, repo_id)) from None
 
-    def repositories(self, kind: str | None = None, namespace: str = "") -> Iterator[Repository]:
-        """Yield all repositories, or those of one kind, or of one namespace, sorted by name."""
+    def folders(self, kind: str, namespace: str = "") -> Iterator[tuple[Path, str]]:
+        """Yield folder and name of all repositories of a kind, or of one namespace, sorted by name."""
+        kept = self.folder / "repos" / kind
+        owner = _same_name(_names_in(kept), namespace)
+        for folder in sorted(kept.glob("*/*.git") if not namespace else (kept / owner).glob("*.git")):
+            yield folder, f"{folder.parent.name}/{folder.name.removesuffix('.git')}"
+
+    def repositories(self, kind: str | None = None) -> Iterator[Repository]:
+        """Yield all repositories, or those of one kind, sorted by name."""
         for each in [kind] if kind else KINDS:
-            kept = self.folder / "repos" / each
-            owner = _same_name(_names_in(kept), namespace)
-            for folder in sorted(kept.glob("*/*.git") if not namespace else (kept / owner).glob("*.git")):
-                repo_id = f"{folder.parent.name}/{folder.name.removesuffix('.git')}"
+            for folder, repo_id in self.folders(each):
                 try:
                     repository = Repository(folder, each, repo_id, self.lock(each, repo_id))
                 except pygit2.GitError:

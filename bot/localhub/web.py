@@ -25,6 +25,7 @@ from bot.localhub import access, clock
 from bot.localhub.errors import HubError, bad_request, repo_not_found
 from bot.localhub.faults import Faults
 from bot.localhub.lfs import Signer
+from bot.localhub.listing import Listed
 from bot.localhub.repository import Repository
 from bot.localhub.store import Store, User
 
@@ -190,7 +191,7 @@ class Call:
         """Tell whether the path is about the one repository that a token is good for."""
         return {"ns", "name"} <= self.parameters.keys() and f"{self.kind}/{self.repo_id}".casefold() == only.casefold()
 
-    def is_member(self, repository: Repository) -> bool:
+    def is_member(self, repository: Repository | Listed) -> bool:
         """Tell whether the caller may see and change a repository as its owner may, settings apart."""
         if self.user is not None and self.user.only:
             return self.user.only == f"{repository.kind}/{repository.repo_id}"
