@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import bot
 from bot import gates
 from bot.canonical import canonical_json, file_sha256, text_sha256, write_atomically
 from bot.card import card as cards
+from bot.errors import StepError
 from bot.pipeline.building import Built
 from bot.pipeline.context import Context
 from bot.pipeline.identity import part_digests
@@ -182,7 +183,10 @@ def assemble(
     files = {path: here for each in built if each.artifact in release.built for path, here in each.files().items()}
     files |= recipe.license_files() | prepared.licensing.texts
     files |= {f"{COPIES}/{name}": path for name, path in prepared.copies.items()}
-    _lay_out(folder, texts, files)
+    if taken := sorted(texts.keys() & files.keys()):
+        # A graph names the files of its weights, and its names are not to be trusted.
+        raise StepError("would lie at the place of something that is written here.", where=taken[0])
+    _lay_out(folder, texts, files, {weights.path for each in built for weights in each.artifact.weights})
     laid_out = files_of(folder, {each.artifact.file: each.artifact.sha256 for each in built})
     review = cards.Review(release, readme, laid_out, plots, previous, merged)
     page = root / "review.html"
@@ -216,8 +220,12 @@ def _recipe_files(recipe: Recipe) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in paths}
 
 
-def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path]) -> None:
-    """Makes the folder hold these files and no others."""
+def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path], weights: Collection[str]) -> None:
+    """Makes the folder hold these files and no others.
+
+    Files are linked rather than copied, but for those that hold a graph's weights: the ONNX library refuses a graph
+    whose weights have a second name somewhere.
+    """
     if folder.exists():
         shutil.rmtree(folder)
     for name, data in texts.items():
@@ -226,6 +234,9 @@ def _lay_out(folder: Path, texts: dict[str, bytes], files: dict[str, Path]) -> N
         destination = folder / name
         destination.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(path, destination)
+            if name in weights:
+                shutil.copyfile(path, destination)
+            else:
+                os.link(path, destination)
         except OSError:
             shutil.copyfile(path, destination)

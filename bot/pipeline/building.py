@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bot.canonical import file_sha256
+from bot.canonical import digest, file_sha256
 from bot.errors import StepError
 from bot.graph import steps
 from bot.pipeline.context import Context
@@ -87,17 +87,18 @@ def _build(
     recipe = prepared.recipe
     made_from = recipe.made_from(key)
     path, sha256 = prepared.source_files[made_from], prepared.source.files[made_from].sha256
+    content = sha256 if recipe.exported(made_from) else prepared.models[made_from].sha256
     records = []
     tools: dict[str, str] = {}
     for index, (name, parameters) in enumerate(plan):
         try:
             model = prepared.models[made_from] if name == EXPORT else None
-            path, result = run_step(context, name, parameters, path, sha256, feeds, recipe.code, model, search)
+            path, result = run_step(context, name, parameters, path, content, feeds, recipe.code, model, search)
         except StepError as error:
             place = recipe.locate("artifacts", key, "steps", index)
             where = f"{place}: step {name} of {key}" + (f", {error.where}" if error.where else "")
             raise StepError(error.what, where=where, remedy=error.remedy) from error
-        sha256 = result["sha256"]
+        sha256, content = result["sha256"], result.get("content", result["sha256"])
         records.append(StepRecord(name=name, parameters=parameters, report=result["report"]))
         tools |= result["built_with"]
     inspection = inspect(context, path)
@@ -148,14 +149,14 @@ def run_step(
         name: The step.
         parameters: All of them.
         source: The model file that it reads.
-        source_sha256: Of that file.
+        source_sha256: Of that file; or a digest of it and of the files with its weights.
         feeds: The samples of each graph input.
         code: The recipe's recipe.py.
         model: The torch module that it exports, for a step that does.
         search: Calibration samples and limits, for a step that looks at them.
 
     Returns:
-        The model file, and `sha256`, `report` and `built_with`.
+        The model file, and `sha256` (of it), `content` (of it and of the files beside it), `report` and `built_with`.
     """
     key = {
         "step": name,
@@ -205,7 +206,12 @@ def run_step(
         report, tools = answer["report"], answer["built_with"]
         if environment is not None and isinstance(report, dict):
             report["environment"] = environment.name
-        return {"sha256": file_sha256(folder / MODEL), "report": report, "built_with": tools}
+        written = {
+            each.relative_to(folder).as_posix(): file_sha256(each) for each in folder.rglob("*") if each.is_file()
+        }
+        sha256 = written[MODEL]
+        content = digest(written) if len(written) > 1 else sha256  # a graph is the same whatever its weights are
+        return {"sha256": sha256, "content": content, "report": report, "built_with": tools}
 
     folder, result = context.work.entry("steps", key, make)
     return folder / MODEL, result

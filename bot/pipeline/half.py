@@ -29,8 +29,8 @@ def emulate(
     # The oldest runtime that the target promises has the kernels that are hardest on half precision.
     runtime = f"cuda-{runtimes.oldest_version(prepared.recipe.plan.target.runtime)}"
     key = {
-        "model": each.artifact.sha256,
-        "source": prepared.source.files[each.artifact.made_from].sha256,
+        "model": each.artifact.digest,
+        "source": prepared.models[each.artifact.made_from].sha256,
         "feeds": {name: str(path.relative_to(context.work.root)) for name, path in feeds.items()},
         "runtime": runtime,
         "code": code_digest("bot.measure"),

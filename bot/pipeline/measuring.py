@@ -116,7 +116,7 @@ def _measure_one(
         if here is None:
             context.reporter.warn(f"nothing was measured on {provider}: it has no kernels for {each.artifact.name}")
             continue
-        outputs = answers_of(context, here.path, here.artifact.sha256, feeds, provider, device)
+        outputs = answers_of(context, here.path, here.artifact.digest, feeds, provider, device)
         figures = compare(context, prepared, here, samples, reference, outputs)
         figures = with_spreads(context, prepared, here, samples, reference, outputs, figures)
         measurements += said_of(figures, each, here)
@@ -131,7 +131,7 @@ def _measure_one(
     shown = stand_in(context, prepared, each, samples, "cpu")
     if shown is None:
         return Figures(tuple(measurements), tuple(checks), {})
-    answers = answers_of(context, shown.path, shown.artifact.sha256, feeds, "cpu", machine["cpu"])
+    answers = answers_of(context, shown.path, shown.artifact.digest, feeds, "cpu", machine["cpu"])
     return Figures(tuple(measurements), tuple(checks), answers.files)
 
 

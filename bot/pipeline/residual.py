@@ -52,7 +52,7 @@ def _uses_half(each: Built) -> bool:
 def _peak(context: Context, prepared: Prepared, source: str, samples: Samples) -> list[Measurement]:
     model, feeds = prepared.source_files[source], samples.feeds[source]
     key = {
-        "model": prepared.source.files[source].sha256,
+        "model": prepared.models[source].sha256,
         "samples": samples.digest,
         "limit": LIMIT,
         "code": code_digest("bot.graph"),

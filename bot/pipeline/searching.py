@@ -81,7 +81,7 @@ def searching(prepared: Prepared, artifact: str, calibration: Samples | None) ->
         feeds=calibration.feeds[source],
         inputs=inputs,
         judge=_judge(prepared, artifact, source, calibration),
-        reference_sha256=prepared.source.files[source].sha256,
+        reference_sha256=prepared.models[source].sha256,
     )
 
 

@@ -95,9 +95,15 @@ def open_sources(context: Context, recipe: Recipe, source: Source, files: Mappin
         if recipe.exported(key):
             found[key] = _module(context, recipe, key, source, files)
         else:
-            path = files[key]
-            found[key] = SourceModel(path, source.files[key].sha256, (path.parent,), {})
+            found[key] = onnx_source(key, source, files)
     return found
+
+
+def onnx_source(key: str, source: Source, files: Mapping[str, Path]) -> SourceModel:
+    """An upstream .onnx file; its weights may lie in other files that the recipe names."""
+    path, sha256 = files[key], source.files[key].sha256
+    beside = {name: record.sha256 for name, record in source.files.items() if not record.path.endswith(".onnx")}
+    return SourceModel(path, digest({"graph": sha256, "beside": beside}) if beside else sha256, (path.parent,), {})
 
 
 def _module(context: Context, recipe: Recipe, key: str, source: Source, files: Mapping[str, Path]) -> SourceModel:

@@ -39,7 +39,7 @@ def with_spreads(
     feeds = samples.feeds[each.artifact.made_from]
     arguments = comparison(prepared, each, samples, reference, outputs)
     key = {
-        "model": each.artifact.sha256,
+        "model": each.artifact.digest,
         "source": source.sha256,
         "arguments": {name: value for name, value in arguments.items() if name in ("plans", "samples")},
         "provider": outputs.provider,

@@ -39,7 +39,7 @@ def timings(
             context.reporter.warn(f"nothing was timed on {provider}: the baseline, a torch module, runs on cpu only")
             continue
         key = {
-            "candidate": each.artifact.sha256,
+            "candidate": each.artifact.digest,
             "baseline": baseline.sha256,
             "against": against,
             "artifact": each.artifact.name,
@@ -88,5 +88,5 @@ def _baseline(prepared: Prepared, each: Built, built: Sequence[Built]) -> tuple[
     name = prepared.recipe.plan.measure.timings.baseline
     if name not in ("source", each.artifact.name):
         other = next(candidate for candidate in built if candidate.artifact.name == name)
-        return name, SourceModel(other.path, other.artifact.sha256, (other.path.parent,), {})
+        return name, SourceModel(other.path, other.artifact.digest, (other.path.parent,), {})
     return f"source:{source}", prepared.models[source]

@@ -11,7 +11,11 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from bot.errors import VerificationError
+from bot.hub.pins import show
+from bot.hub.verify import require, verify
 from bot.records import Release
+from tests.pipeline.in_process import hub_of, publish_here
 from tests.world import RECIPE, TARGET, UPSTREAM, World, network
 
 PINNED = "network-fp16.onnx"
@@ -58,9 +62,10 @@ def release_at(world: World, revision: str) -> Release:
 
 
 def test_a_repository_made_by_hand_is_taken_over(world: World, by_hand: bytes) -> None:
+    hub = hub_of(world)
     take_over(world, by_hand)
-    first = world.publish()
-    assert first["publication"]["kind"] == "pull-request"
+    first = publish_here(world, hub).publication
+    assert first is not None and first.kind == "pull-request"
     release = release_at(world, "refs/pr/1")
     pinned = release.artifact("fp16")
     assert (pinned.sha256, pinned.bytes, pinned.taken_over, pinned.frozen) == (
@@ -83,11 +88,10 @@ def test_a_repository_made_by_hand_is_taken_over(world: World, by_hand: bytes) -
     statement = json.loads(content(world, "release/provenance.json", "refs/pr/1"))
     assert [subject["name"] for subject in statement["subject"]] == ["network-second.onnx"]
     world.api.merge_pull_request(TARGET, 1)
-    assert world.publish()["publication"]["kind"] == "nothing"
-    done = world.bot("verify", TARGET)
-    assert done.returncode == 0, done.stderr
-    shown = json.loads(world.bot("pins", "show", TARGET, "--json", "--hub", world.hub.endpoint, hub=False).stdout)
-    assert sha256(by_hand) in json.dumps(shown)
+    again = publish_here(world, hub).publication
+    assert again is not None and again.kind == "nothing"
+    require(verify(hub, TARGET, "main", world.folder / "cache"))
+    assert show(hub, TARGET).artifacts[0].pins[0].sha256 == sha256(by_hand)
 
     # A person who changes the pinned file is found, by whoever verifies and by the next release.
     world.upload(TARGET, {PINNED: b"another file"}, message="Better weights")
@@ -129,10 +133,11 @@ def test_a_file_that_fails_a_gate_stays_and_the_failure_is_said(
     world: World, by_hand: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Here its weights lie in a file beside it, which is taken over with it."""
+    hub = hub_of(world)
     graph, weights = beside_its_weights(by_hand, tmp_path_factory.mktemp("model"))
     world.upload(TARGET, {"weights.bin": weights})
     take_over(world, graph, limit="1e-9", steps=", steps: [float16, drop_cast_round_trips]")
-    outcome = world.publish()
+    outcome = publish_here(world, hub)
     release = release_at(world, "refs/pr/1")
     assert release.withheld == () and {artifact.name for artifact in release.published} == {"fp16", "second"}
     failed = [verdict for verdict in release.verdicts if verdict.status == "failed"]
@@ -141,11 +146,12 @@ def test_a_file_that_fails_a_gate_stays_and_the_failure_is_said(
     assert "does not pass what withholds a file that is made here" in card and "the limit is ≤ 1e-09" in card
     assert "Nobody ran its steps again" in card and "casts" in card.lower()
     assert [step.name for step in release.artifact("fp16").steps] == ["float16", "drop_cast_round_trips"]
-    assert "failed, not required" in Path(outcome["review"]).with_name("summary.md").read_text()
+    assert outcome.review is not None
+    assert "failed, not required" in outcome.review.with_name("summary.md").read_text()
     assert content(world, PINNED, "refs/pr/1") == graph
     (beside,) = release.artifact("fp16").weights
     assert (beside.path, beside.sha256) == ("weights.bin", sha256(weights))
     world.upload(TARGET, {"weights.bin": weights[::-1]}, message="Better weights")
     world.api.merge_pull_request(TARGET, 1)
-    tampered = world.bot("verify", TARGET)
-    assert tampered.returncode == 8 and "weights.bin" in tampered.stderr
+    with pytest.raises(VerificationError, match=r"weights\.bin"):
+        require(verify(hub, TARGET, "main", world.folder / "cache"))
