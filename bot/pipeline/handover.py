@@ -211,7 +211,11 @@ def _record(path: Path) -> Release:
         what = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise VerificationError(f"is no record: {what}.", where=where, remedy=_REMEDY) from None
     release = Release.from_json(data, where=where)
-    if release.to_json() != data:
+    try:
+        canonical = release.to_json()
+    except ValueError as error:  # A number that a double cannot hold, in a place where any number may stand.
+        raise VerificationError(f"is no record: {error}.", where=where, remedy=_REMEDY) from None
+    if canonical != data:
         what = "is not written as this version of the bot writes a record (RFC 8785)."
         raise VerificationError(what, where=where, remedy=_REMEDY)
     return release

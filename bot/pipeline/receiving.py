@@ -11,6 +11,7 @@ graph. `bot verify` afterwards, in a third run, downloads the files and looks.
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -39,6 +40,9 @@ from bot.records import Artifact, Json, Measurement, Release, Source, StepRecord
 
 if TYPE_CHECKING:
     from bot.hub.publish import Publication
+
+_WEIGHTS = re.compile(r"\w[\w.-]*\.onnx\.data", re.ASCII)
+"""The names of the files that the bot's own steps write large weights into; nothing else of a release is called so."""
 
 
 def publish_handover(
@@ -151,7 +155,6 @@ def check(
 def _artifacts(recipe: Recipe, received: HandOver, source: Source) -> Iterator[Artifact]:
     """The artifacts as the recipe has them, filled with what only the run that built can tell of them."""
     from bot.hub.bundle import beside
-    from bot.hub.paths import why_unsafe
 
     claimed = {artifact.name: artifact for artifact in received.release.artifacts}
     plans = checked_steps(recipe)
@@ -163,8 +166,8 @@ def _artifacts(recipe: Recipe, received: HandOver, source: Source) -> Iterator[A
         place, names = f"artifacts[{name}]", artifact.signature.external_files
         if len(artifact.steps) != len(plan):
             raise received.fail(f"{place}.steps", f"are {len(artifact.steps)}, and the recipe has {len(plan)}.")
-        if len(names) != len(artifact.weights) or any(why_unsafe(each) for each in names):
-            raise received.fail(f"{place}.signature.external_files", "are not the files that hold its weights.")
+        if len(names) != len(artifact.weights) or not all(_WEIGHTS.fullmatch(each) for each in names):
+            raise received.fail(f"{place}.signature.external_files", "are not such as the bot writes weights into.")
         steps = tuple(
             StepRecord(name=step, parameters=parameters, report={} if decided.taken_over else made.report)
             for (step, parameters), made in zip(plan, artifact.steps, strict=True)
@@ -188,7 +191,7 @@ def _artifacts(recipe: Recipe, received: HandOver, source: Source) -> Iterator[A
         worked_out = artifact.model_copy(update=update)
         try:
             yield worked_out if decided.taken_over else with_sidecar(recipe, source, worked_out)
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, AttributeError):
             raise received.fail(f"{place}.steps[0].report", "is not what the step reports.") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -259,6 +260,14 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
         _record_through(lambda data: data.replace(b'"schema_version":1', b'"schema_version":"1"')),
         "schema_version",
     ),
+    "a number beyond all numbers": (
+        _record_through(lambda data: data.replace(b'"report":{', b'"report":{"a":1e400,', 1)),
+        "is no record",
+    ),
+    "a whole number that no double holds": (
+        _record_through(lambda data: data.replace(b'"report":{', b'"report":{"a":9007199254740993,', 1)),
+        "is no record",
+    ),
     "another layout": (
         _record_through(lambda data: json.dumps(json.loads(data), indent=1).encode()),
         "not written as this version of the bot writes",
@@ -387,6 +396,13 @@ RECORDS: dict[str, tuple[Callable[[Plain], None], str]] = {
         _set("artifacts", 0, "signature", "external_files", to=["../../../.ssh/id_ed25519"]),
         "external_files",
     ),
+    "weights at the card's place": (
+        lambda record: (
+            record["artifacts"][0]["signature"].update(external_files=["README.md"]),
+            record["artifacts"][0].update(weights=[{"path": "README.md", "bytes": 4, "sha256": "7" * 64}]),
+        ),
+        "lacks artifacts/fp16/README.md",
+    ),
     "another input": (_set("artifacts", 0, "signature", "inputs", 0, "name", to="pixels"), "has the inputs pixels"),
     "another output": (_set("artifacts", 0, "signature", "outputs", 0, "name", to="out"), "lacks an output"),
     "a runtime of tomorrow": (_set("artifacts", 0, "signature", "minimum_runtime", to="9.9"), "minimum_runtime"),
@@ -452,6 +468,18 @@ RECORDS: dict[str, tuple[Callable[[Plain], None], str]] = {
     ),
     "not random here and random there": (_set("source", "random_weights", to=True), "random_weights"),
 }
+
+
+def test_weights_that_would_take_the_cards_place_are_refused(built: Built, copy: Path) -> None:
+    """A record and a file that agree with one another: only the name is wrong."""
+    (copy / "artifacts" / "fp16" / "README.md").write_bytes(b"mine")
+    record = json.loads((copy / "release.json").read_bytes())
+    digest = hashlib.sha256(b"mine").hexdigest()
+    record["artifacts"][0]["signature"]["external_files"] = ["README.md"]
+    record["artifacts"][0]["weights"] = [{"path": "README.md", "bytes": 4, "sha256": digest}]
+    (copy / "release.json").write_bytes(canonical_json(record))
+    with pytest.raises(VerificationError, match="not such as the bot writes weights into"):
+        built.check(copy)
 
 
 def test_the_catalogue_forges_what_is_there(built: Built) -> None:
