@@ -191,14 +191,23 @@ def main() -> int:
         for case in [*generated_cases(), *stored_cases()]:
             if given.only in case.name and has_floats(case.proto):
                 judge(case, Path(folder), tally, given.true)
-    report(tally)
+    counts = report(tally)
     if given.json:
-        given.json.write_text(json.dumps(tally.cases, indent=1, sort_keys=True))
+        options = "".join(f" --{name}" for name in ("true",) if getattr(given, name))
+        result = {
+            "what": "the step float16 on ONNX's own backend tests that have float32 tensors",
+            "command": f"python benchmarks/graph/backend_coverage.py{options}",
+            "versions": {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__, "numpy": np.__version__},
+            "tolerance": TOLERANCE,
+            "counts": dict(counts.most_common()),
+            "cases": {outcome: cases for outcome, cases in tally.cases.items() if outcome != "converted"},
+        }
+        given.json.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n", "utf-8")
     return 0
 
 
-def report(tally: Tally) -> None:
-    """Prints the counts, and the names of what is refused or wrong."""
+def report(tally: Tally) -> Counter[str]:
+    """Prints the counts, and the names of what is refused or wrong; returns the counts."""
     counts: Counter[str] = Counter()
     for outcome, cases in tally.cases.items():
         counts[outcome.split(":")[0]] += len(cases)
@@ -210,6 +219,7 @@ def report(tally: Tally) -> None:
     for outcome, cases in sorted(tally.cases.items()):
         if not outcome.startswith(("converted", "nothing")):
             print(f"{outcome}\n        {', '.join(cases)}")
+    return counts
 
 
 if __name__ == "__main__":
