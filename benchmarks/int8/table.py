@@ -114,12 +114,16 @@ def judge(subject: Subject, model: Path, expected: Answers, seconds: float) -> d
     return row
 
 
-def table_of(subject: Subject, folder: Path, seconds: float) -> dict[str, Any]:
-    """One network's rows."""
+def table_of(
+    subject: Subject, folder: Path, seconds: float, only: list[str] | None, before: dict[str, Any]
+) -> dict[str, Any]:
+    """One network's rows; where only some are asked for, the others stay as they were."""
     expected = answers_of(subject, subject.model)
     rows: dict[str, Any] = {"float": judge(subject, subject.model, expected, seconds)}
     wanted = [(name, "quantize_static", parameters) for name, parameters in subject.variants.items()]
-    if subject.dynamic:
+    if only is not None:
+        wanted = [each for each in wanted if each[0] in only]
+    if subject.dynamic and (only is None or "dynamic" in only):
         wanted.append(("dynamic, MatMul and Gemm", "quantize_dynamic", {}))
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -138,6 +142,8 @@ def table_of(subject: Subject, folder: Path, seconds: float) -> dict[str, Any]:
     for name, path in subject.others.items():
         rows[name] = judge(subject, path, expected, seconds)
         say(subject.name, name, rows[name])
+    order = ["float", *subject.variants, "dynamic, MatMul and Gemm", *subject.others]
+    rows = {name: rows[name] if name in rows else before[name] for name in order if name in rows or name in before}
     return {"rows": rows, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
 
 
@@ -183,6 +189,7 @@ def main() -> int:
     """Run the benchmark, print the tables and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(SUBJECTS), default=DEFAULT, metavar="NETWORK")
+    parser.add_argument("--variants", nargs="+", metavar="ROW", help="only these rows, beside the float network's")
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing for each file")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "hub-publishing-bot" / "packages")
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: %(default)s")
@@ -191,7 +198,9 @@ def main() -> int:
     for key in options.only:
         with tempfile.TemporaryDirectory() as scratch:
             subject = SUBJECTS[key](Path(scratch), options.cache)
-            before["subjects"][subject.name] = table_of(subject, Path(scratch), options.seconds)
+            there = before["subjects"].get(subject.name, {}).get("rows", {})
+            made = table_of(subject, Path(scratch), options.seconds, options.variants, there)
+            before["subjects"][subject.name] = made
         before |= {"device": device_name("cpu"), "runtime": runtime_name()}
         options.out.write_text(json.dumps(before, indent=1, ensure_ascii=False) + "\n")
     print(markdown(before))
