@@ -56,7 +56,7 @@ def why_not_carried(data: bytes, release: Release) -> str:
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it is no sigstore bundle"
     except VerificationError as error:
-        return f"its statement {error.what}"
+        return f"its statement {error.what}".rstrip(".")
     if not kind.startswith("application/vnd.dev.sigstore.bundle"):
         return "it is no sigstore bundle"
     signed = {str(each["digest"]["sha256"]) for each in payload["subject"]}
