@@ -93,7 +93,7 @@ def _judge(
     right, counts = np.zeros(len(found), dtype=bool), np.ones(len(found), dtype=bool)
     for index in range(len(found)):
         for ignored in (False, True):
-            usable = np.where((free | ignore) & (ignore == ignored), shared[index], -1.0)
+            usable = np.where(free & (ignore == ignored), shared[index], -1.0)
             if usable.size and usable.max() >= threshold:
                 free[int(usable.argmax())] = False
                 right[index], counts[index] = not ignored, not ignored
