@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
+    from bot.pipeline.findings import Finding
     from bot.pipeline.verifying import Provenance, Verified
+
+
+WIDTH = 160
+"""Columns of the table where it does not go to a terminal."""
+
+NAMED = 3
+"""How many checks are named that have the same reason; the table has them all."""
 
 
 def print_verified(name: str, revision: str, verified: Verified, provenance: Provenance, *, as_json: bool) -> None:
@@ -25,24 +34,55 @@ def print_verified(name: str, revision: str, verified: Verified, provenance: Pro
     if as_json:
         typer.echo(json.dumps(_plain(name, revision, verified, provenance), indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from bot.pipeline.findings import printable
 
     release = verified.verification.release
-    table = Table(title=f"{name}@{revision}, release {release.short_identity}", title_justify="left")
-    for column in ("check", "status", "recorded", "found", "why"):
-        table.add_column(column, overflow="fold")
-    for file in verified.verification.files:
-        status = {"different": "differs"}.get(file.status, file.status)
-        table.add_row(*map(printable, (f"file {file.path}", status, file.expected[:16], file.found[:16], "")))
-    for each in verified.findings:
-        cells = (f"{each.kind} {each.name}", each.status, _short(each.recorded), _short(each.found), each.reason)
-        table.add_row(*map(printable, cells))
-    Console(markup=False, highlight=False, soft_wrap=False).print(table)
+    typer.echo(printable(f"{name}@{revision}, release {release.short_identity}"))
+    rows = [
+        (
+            f"file {file.path}",
+            {"different": "differs"}.get(file.status, file.status),
+            file.expected[:16],
+            file.found[:16],
+        )
+        for file in verified.verification.files
+    ]
+    rows += [
+        (f"{each.kind} {each.name}", each.status, _short(each.recorded), _short(each.found))
+        for each in verified.findings
+    ]
+    _print_rows([tuple(map(printable, row)) for row in rows])
+    for line in _reasons(verified.findings):
+        typer.echo(printable(line))
     typer.echo(printable(_summary(verified)))
     typer.echo(printable(provenance.sentence()))
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    """A table without lines, as wide as the terminal; in a file it is wide enough that little has to be folded."""
+    import sys
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("check", "status", "recorded", "found"):
+        table.add_column(column, overflow="fold", no_wrap=column == "status")
+    for row in rows:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else WIDTH
+    Console(markup=False, highlight=False, width=width).print(table)
+
+
+def _reasons(findings: Sequence[Finding]) -> Iterator[str]:
+    """Each reason once, with what it is about."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for each in findings:
+        if each.reason:
+            about.setdefault((each.status, each.reason), []).append(f"{each.kind} {each.name}")
+    for (status, reason), names in about.items():
+        rest = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"{status}: {', '.join(names[:NAMED])}{rest}: {reason}"
 
 
 def _summary(verified: Verified) -> str:

@@ -224,4 +224,5 @@ def _held(kind: str, name: str, recorded: Mapping[str, str], found: Mapping[str,
         place = f"{name}: {key}" if key else name
         yield Finding(kind, place, "differs", recorded.get(key) or "nothing", found.get(key) or "nothing")
     if not wrong:
-        yield Finding(kind, name, "ok", *(next(iter(each.values()), "") for each in (recorded, found)))
+        said = next(iter(found.values())) if len(found) == 1 else f"{len(found)} files"
+        yield Finding(kind, name, "ok", said, said)
