@@ -27,7 +27,7 @@ def case(seed: int) -> tuple[list[Truth], list[Detections]]:
     for _ in range(12):
         count = int(generator.integers(0, 12))
         corner = generator.uniform(0, 400, (count, 2))
-        boxes = np.concatenate([corner, corner + generator.uniform(10, 120, (count, 2))], axis=1)
+        boxes = np.concatenate([corner, corner + generator.uniform(40, 120, (count, 2))], axis=1)
         kinds = generator.integers(0, 3, count)
         truths.append(Truth(boxes, kinds, generator.random(count) < 0.15))
         chosen = generator.random(count) < 0.8
