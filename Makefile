@@ -1,4 +1,4 @@
-# make demo   publishes both recipes on an embedded Hub, verifies them, and prints what came of it
+# make demo   publishes three recipes on an embedded Hub, verifies them, and prints what came of it
 # make test   all checks and tests that Python packages can give to
 # Both need Python 3.11 or later and a way to the package registries, and nothing else.
 
