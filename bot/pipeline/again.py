@@ -163,7 +163,7 @@ def fetch_again(context: Context, known: Known, release: Release) -> Again:
             "source", release.source.repo or release.source.url, _digests(release.source), _digests(source)
         )
         models = _open(context, known, source, files)
-    except (UpstreamError, RecipeError, HubError) as error:
+    except (UpstreamError, RecipeError, HubError, StepError) as error:
         why_no_source = f"the source cannot be had: {error.what}"
     prepared = Prepared(
         recipe=recipe,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from bot.errors import StepError
+from bot.errors import StepError, UpstreamError
 from bot.gates import EMULATION
 from bot.measure import availability, providers
 from bot.pipeline.again import Again
@@ -77,7 +77,7 @@ def _take(
                 device = providers.device_name(provider)
                 outputs = answers_of(context, each.path, each.artifact.digest, feeds, provider, device)
                 figures += compare(context, again.prepared, each, samples, reference, outputs)
-        except StepError as error:
+        except (StepError, UpstreamError) as error:
             failed[name, provider] = f"could not be measured here: {error.what}"
     return _by_key(figures)
 
