@@ -63,12 +63,12 @@ class Fleet:
         if not self.folder.is_dir():
             remedy = "Name the folder that holds your recipes with --recipes."
             raise RecipeError("there is no such folder", where=str(self.folder), remedy=remedy)
-        there = recipe_names(self.folder)
-        wanted = list(dict.fromkeys(names)) or there
+        there = dict.fromkeys(recipe_names(self.folder))
+        wanted = list(dict.fromkeys(names)) or list(there)
         for name in wanted:
             if name not in there:
                 find_recipe(name, self.folder)  # Says what is wrong with the name.
-        self._loaded = {name: entry for name, entry in self._loaded.items() if name in set(there)}
+        self._loaded = {name: entry for name, entry in self._loaded.items() if name in there}
         templates = templates_digest()
         for name in wanted:
             state = (templates, *_state(self.folder / name))
