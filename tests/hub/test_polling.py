@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -249,6 +250,35 @@ def test_one_owners_trouble_is_its_own_and_silence_is_everybodys() -> None:
     hub.failure = HubUnavailable("no answer")
     with pytest.raises(HubUnavailable):
         poll(hub, wants)
+
+
+def test_ten_thousand_over_three_hundred_owners_fit_into_a_third_of_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PAGE", 1000)
+    owners = {f"author-{index}": FakeHub() for index in range(300)} | {"fleet": FakeHub()}
+    hub = FakeHub()
+    for index in range(10_000):
+        date = NOW - timedelta(minutes=index)
+        owners[f"author-{index % 300}"].push(f"author-{index % 300}/m{index}", f"a{index}", date)
+        owners["fleet"].push(f"fleet/m{index}", f"b{index}", date)
+
+    def models_of(author: str, fields: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+        for page in owners[author].models_of(author, fields):
+            hub.calls.append(author)
+            yield page
+
+    monkeypatch.setattr(hub, "models_of", models_of)
+    names = [f"author-{index % 300}/m{index}" for index in range(10_000)]
+    wants = [Want(name) for name in names] + [Want(f"fleet/m{index}", card=True) for index in range(10_000)]
+    memory = Memory()
+    first = poll(hub, wants, memory)
+    assert len(first) == 20_000 and len(hub.calls) == 300 + 10  # A page each, and ten of the fleet's own.
+    changed = [names[index] for index in range(7, 10_000, 1_000)]
+    for name in changed:
+        owners[name.partition("/")[0]].push(name, f"c{name}", NOW + timedelta(minutes=1))
+    second = poll(hub, wants, memory)
+    assert len(hub.calls) == 300 + 1
+    assert [want.repo for want in wants if second[want] != first[want]] == changed
+    assert poll(hub, wants, Memory()) == second
 
 
 # -- what is remembered ------------------------------------------------------------------------------------------------
