@@ -48,6 +48,8 @@ def build(
         outcome = run(context, recipe, out=out)
     print_outcome(recipe, outcome, as_json=as_json)
     if out is not None:
+        if not as_json:
+            typer.echo(f"hand-over: {out}")
         actions.report(recipe, outcome)
         return
     outcome.require_complete()
