@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,26 @@ def write(architecture: str, size: str, seed: int, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     said = {**config.to_dict(), "architectures": [type(model).__name__]}
     (folder / "config.json").write_text(json.dumps(said, indent=2, sort_keys=True, default=str) + "\n", "utf-8")
-    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    state = _as_published(model)
     weights = folder / PICKLED.get(architecture, "model.safetensors")
     if architecture in PICKLED:
         torch.save({"random_weights": "true", **state}, weights)
     else:
         save_file(state, weights, metadata={"random_weights": "true", "format": "pt"})
     return [folder / "config.json", weights]
+
+
+def _as_published(model: Any) -> dict[str, Any]:
+    """The weights by the names that published files have for them, which are not those of every version's modules."""
+    from safetensors.torch import load_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        state = load_file(Path(folder) / "model.safetensors")
+    factors = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    for new, old in factors.items():
+        state = {name.replace(new, old): value for name, value in state.items()}
+    return dict(sorted(state.items()))
 
 
 def write_tokenizer(path: Path) -> Path:

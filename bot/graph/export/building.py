@@ -16,7 +16,14 @@ _NAMED = 4
 """So many names are told of those that are missing."""
 
 
-def build(make: Callable[[], Any], tensors: Tensors, *, where: str, unused: Iterable[str] = ()) -> Any:
+def build(
+    make: Callable[[], Any],
+    tensors: Tensors,
+    *,
+    where: str,
+    unused: Iterable[str] = (),
+    renamed: Mapping[str, str] | None = None,
+) -> Any:
     """Makes a module and fills it with weights, which have to be exactly its own.
 
     The module is made without memory first: a configuration that asks for more than the weights hold costs nothing.
@@ -26,6 +33,8 @@ def build(make: Callable[[], Any], tensors: Tensors, *, where: str, unused: Iter
         tensors: Its weights by the names of its state dict. They are converted to float32.
         where: Name of the file, for errors.
         unused: Beginnings of names that may be left over, such as a classifier's.
+        renamed: Parts of names that the library which builds the module calls otherwise than the file does, in some of
+            its versions: the file's to the module's.
 
     Returns:
         The module in eval mode, in float32, without gradients.
@@ -38,11 +47,20 @@ def build(make: Callable[[], Any], tensors: Tensors, *, where: str, unused: Iter
     with torch.device("meta"):
         skeleton = make()
     wanted = {name: tuple(value.shape) for name, value in skeleton.state_dict().items()}
+    tensors = {_renamed(name, wanted, renamed or {}): value for name, value in tensors.items()}
     _compare(wanted, {name: tuple(value.shape) for name, value in tensors.items()}, tuple(unused), where)
     module = make()
     chosen = {name: _as_float32(tensors[name], name, where) for name in wanted}
     module.load_state_dict(chosen, strict=True)
     return module.float().eval().requires_grad_(False)
+
+
+def _renamed(name: str, wanted: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
+    """What the module calls a weight: the file's own name, unless only another one is the module's."""
+    if name in wanted:
+        return name
+    others = (name.replace(part, other) for part, other in renamed.items() if part in name)
+    return next((other for other in others if other in wanted), name)
 
 
 def _compare(

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+RENAMED = {
+    "attention.attention.query": "attention.q_proj",
+    "attention.attention.key": "attention.k_proj",
+    "attention.attention.value": "attention.v_proj",
+    "attention.output.dense": "attention.o_proj",
+}
+"""What published files call the projections, and what transformers calls them from version 5 on."""
+
+
 class Dinov2Parameters(Parameters):
     """What a recipe may say of it."""
 
@@ -58,7 +67,13 @@ def load(files: Files, parameters: Dinov2Parameters) -> Exportable:
     theirs = TheirConfig(**{**config.model_dump(), "attn_implementation": "eager"})
     weights = read_weights(files["weights"])
     tensors = without_prefix(weights.tensors, "dinov2.")
-    backbone = build(lambda: Dinov2Model(theirs), tensors, where=files["weights"].name, unused=("classifier.", "head."))
+    backbone = build(
+        lambda: Dinov2Model(theirs),
+        tensors,
+        where=files["weights"].name,
+        unused=("classifier.", "head."),
+        renamed=RENAMED,
+    )
     _fix_positions(backbone, parameters.size)
     return Exportable(
         module=_cls_token(backbone, normalize=parameters.normalize),
