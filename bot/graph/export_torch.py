@@ -37,8 +37,8 @@ def export_torch(
         context: `files`: every upstream file of the recipe; `code`: its recipe.py.
 
     Returns:
-        `exporter`, `opset`, `seconds`, `nodes`; `truth`: a row per output and run against torch; `refused`: cases that
-        the graph answers otherwise than torch, and must not be asked; `facts` and `axes` for the sidecar.
+        `exporter`, `opset`, `seconds`, `nodes`, `python`; `truth`: a row per output and run against torch; `refused`:
+        cases that the graph answers otherwise than torch, and must not be asked; `facts` and `axes` for the sidecar.
 
     Raises:
         UpstreamError: The weights or the configuration are not what the architecture reads.
@@ -60,6 +60,7 @@ def export_torch(
         "opset": parameters.opset,
         "nodes": len(model.graph.node),
         "seconds": round(seconds, 1),
+        "python": python_version(),
         "truth": [row.to_plain() for row in truth.rows],
         "refused": dict(truth.refused),
         **describe(exportable, truth),

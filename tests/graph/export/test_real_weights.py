@@ -1,4 +1,4 @@
-"""Real weights: a DINOv2 ViT-S/14, held against another export of the very same ones, by other hands and another tool."""
+"""Real weights: a DINOv2 ViT-S/14, held against another export of the very same ones, made with another tool."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from packages import default_cache
 
 from bot.graph.export.interface import Files
 from bot.graph.export.truth import answers_of
 from bot.graph.export_torch import load_exportable
-from packages import default_cache
 
 CACHE = default_cache()
 """Read while the user's home is still the user's: what was fetched once serves every later run."""
