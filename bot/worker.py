@@ -54,7 +54,9 @@ TASKS: Mapping[str, str] = MappingProxyType(
 )
 """All that a worker can be asked to do: name to "module:function"."""
 
-GPU_TASKS = frozenset({"measure.run", "measure.checks", "measure.latency", "measure.open", "measure.spread"})
+GPU_TASKS = frozenset(
+    {"measure.run", "measure.checks", "measure.latency", "measure.open", "measure.spread", "reference.checks"}
+)
 """Tasks that get the NVIDIA devices, where there are any."""
 
 _FILE_BYTES = 64 << 30
