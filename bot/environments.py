@@ -259,7 +259,7 @@ def write_lock(recipe: Recipe, progress: Progress) -> Path:
         recipe.fail(("requires",), "names no packages to lock", "Such as: requires: {packages: [torch==2.13.0]}.")
     python = find_python(recipe, requires)
     named = {normalised(each.partition("==")[0]) for each in requires.packages}
-    own = [f"{name}=={metadata.version(name)}" for name in WORKER_PACKAGES if normalised(name) not in named]
+    own = [f"{name}=={_installed(name)}" for name in WORKER_PACKAGES if normalised(name) not in named]
     progress(0, 1, "resolving")
     command = [*("install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"), *requires.packages, *own]
     answer = _pip(python, command)
@@ -271,6 +271,14 @@ def write_lock(recipe: Recipe, progress: Progress) -> Path:
     write_atomically(target, text.encode())
     progress(1, 1, "locked")
     return target
+
+
+def _installed(name: str) -> str:
+    """The version of a package beside the bot; the runtime's build for GPUs stands for the plain one."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return metadata.version(f"{name}-gpu")
 
 
 def _lock_text(name: str, python: Python, report: Sequence[Mapping[str, Any]]) -> str:
