@@ -121,7 +121,7 @@ def _measure_one(
         figures = with_spreads(context, prepared, here, samples, reference, outputs, figures)
         measurements += said_of(figures, each, here)
         if provider != "cpu" and model.environment is not None and model.environment.interpreter is not None:
-            context.reporter.warn(f"the checks beside torch ran on cpu only: {provider} is not in the recipe's environment")
+            context.reporter.warn(f"the checks beside torch ran on cpu only: its environment has no {provider}")
             continue
         checks += _checks(context, prepared, here, samples, reference, outputs)
     emulated, verdict = emulate(context, prepared, each, samples, reference)
