@@ -107,7 +107,8 @@ def main() -> None:
     names = ("onnx", "onnxruntime", "numpy", "torch", "transformers", "onnxconverter-common")
     result = {
         "what": "rebuilds of the real models of their architectures that packages ship",
-        "command": f"python benchmarks/graph/rebuild_real.py{' --npm' if options.npm else ''}",
+        "command": f"python benchmarks/graph/rebuild_real.py --texts {options.texts} --pictures {options.pictures}"
+        + (" --npm" if options.npm else ""),
         "machine": {"processor": processor(), "cores": os.cpu_count(), "load_before": load},
         "versions": {name: version(name) for name in names},
         "rows": rows,
