@@ -13,7 +13,8 @@ from bot.card.card import templates_digest
 from bot.errors import RecipeError
 from bot.hub.memory import Memory
 from bot.pipeline.identity import recipe_id
-from bot.recipe import CARD_FILE, CODE_FILE, LICENSE_FOLDER, RECIPE_FILE, Recipe, find_recipe, load_recipe, recipe_names
+from bot.recipe import RECIPE_FILE, Recipe, find_recipe, load_recipe, recipe_names
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -93,6 +94,10 @@ class Fleet:
             return error
         except OSError as error:
             return RecipeError(f"cannot be read: {error.strerror}", where=str(error.filename or self.folder / name))
+        except UnicodeDecodeError as error:
+            return RecipeError(f"a text of it is not UTF-8: {error.reason}", where=str(self.folder / name))
+        except RecursionError:
+            return RecipeError("is nested too deep", where=str(self.folder / name / RECIPE_FILE))
 
     @staticmethod
     def _same_target(found: Mapping[str, Loaded | RecipeError]) -> dict[str, RecipeError]:
@@ -120,14 +125,8 @@ def _others(recipe: Recipe, group: list[Recipe]) -> str:
 
 def _state(folder: Path) -> tuple[object, ...]:
     """What changes when a file of a recipe changes."""
-    files = [
-        folder / RECIPE_FILE,
-        folder / CARD_FILE,
-        folder / CODE_FILE,
-        *sorted(folder.glob(f"{LICENSE_FOLDER}/**/*")),
-    ]
     found: list[object] = []
-    for path in files:
+    for path in sorted(folder.rglob("*")):
         try:
             stat = path.stat()
         except OSError:
