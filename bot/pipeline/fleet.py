@@ -15,7 +15,6 @@ from bot.hub.memory import Memory
 from bot.pipeline.identity import recipe_id
 from bot.recipe import RECIPE_FILE, Recipe, find_recipe, load_recipe, recipe_names
 
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
