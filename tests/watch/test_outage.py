@@ -24,7 +24,7 @@ from tests.watch.fleet_world import Member, members
 
 EVERY = 900.0
 HOUR = 3600.0
-ONE_OF_EACH = ("status", "reset", "close", "truncate")
+ONE_OF_EACH = ("status", "reset", "truncate")
 
 
 @pytest.fixture
