@@ -146,7 +146,13 @@ def test_gender_of_the_network_s_own_kind(tmp_path: Path, gender_model: Path, da
     worker = Worker()
     samples = worker.call(
         "measure.samples",
-        {"loader": "wider_face", "files": data, "plan": {}, "inputs": {"g": {"image": spec}}, "out": str(tmp_path / "g")},
+        {
+            "loader": "wider_face",
+            "files": data,
+            "plan": {},
+            "inputs": {"g": {"image": spec}},
+            "out": str(tmp_path / "g"),
+        },
         reads=[Path(path) for path in data.values()],
         writes=[tmp_path / "g"],
     )

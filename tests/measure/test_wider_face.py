@@ -62,7 +62,13 @@ def archives(
 
 def take(files: dict[str, str], out: Path, **plan: Any) -> dict[str, Any]:
     out.mkdir(exist_ok=True)
-    arguments = {"loader": "wider_face", "files": files, "plan": plan, "inputs": {"face": {"image": SPEC}}, "out": str(out)}
+    arguments = {
+        "loader": "wider_face",
+        "files": files,
+        "plan": plan,
+        "inputs": {"face": {"image": SPEC}},
+        "out": str(out),
+    }
     answer = tasks.samples(arguments, ignore_progress)
     assert isinstance(answer, dict)
     return answer
