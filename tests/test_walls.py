@@ -16,7 +16,8 @@ BASE = {"records", "recipe", "recipe_plan", "errors", "canonical", "progress"}
 MAY_IMPORT = {
     "cli": BASE
     | {"pipeline", "environments", "hub", "worker", "work", "graph", "measure", "gates", "card", "watch", "licenses"},
-    "pipeline": BASE | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"}
+    "pipeline": BASE
+    | {"watch", "hub", "graph", "measure", "gates", "card", "worker", "work", "provenance", "licenses"}
     | {"environments", "recipe_edit"},
     "environments": BASE | {"isolation"},
     "reference": BASE | {"graph", "measure", "tensor_types"},
