@@ -46,47 +46,58 @@ MODELOPT_NEEDS = (
 """What its extra `onnx` asks for on a machine without a GPU: onnxruntime in place of onnxruntime-gpu, and no cupy."""
 
 
+_LAUNCH = """
+import os, sys
+pid = os.posix_spawnp(sys.argv[2], sys.argv[2:], os.environ)
+_, code, used = os.wait4(pid, 0)
+os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(code)} {used.ru_maxrss}".encode())
+"""
+"""Starts a program and says how it ended and how much memory it took. Between this process and the program there has to
+be a small one: Linux counts the memory of the process that starts a program as the program's own."""
+
+
 def measured(command: Sequence[str], limit_s: float, environment: dict[str, str] | None = None) -> dict[str, Any]:
     """Runs a program and takes its time and memory from outside.
 
     Returns:
         `status`: 0, or what it exited with, or `time-out`; `wall_s`; `peak_rss_mb` of the process and what it waited
-        for; `output`, what it printed.
+        for, None after a time-out; `output`, what it printed.
     """
-    started = time.monotonic()
     read, write = os.pipe()
+    heard, told = os.pipe()
+    started = time.monotonic()
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-I", "-S", "-c", _LAUNCH, str(told), *command],
         stdout=write,
         stderr=subprocess.STDOUT,
         env={**os.environ, **(environment or {})},
+        pass_fds=(told,),
         start_new_session=True,
     )
     os.close(write)
+    os.close(told)
     os.set_blocking(read, False)
-    printed, status, usage = bytearray(), None, None
-    while status is None:
+    os.set_blocking(heard, False)
+    printed = bytearray()
+    timed_out = False
+    while process.poll() is None:
         with contextlib.suppress(BlockingIOError):
             printed += os.read(read, 1 << 16)
-        pid, code, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            status, usage = os.waitstatus_to_exitcode(code), used
-        elif time.monotonic() - started > limit_s:
+        if time.monotonic() - started > limit_s and not timed_out:
+            timed_out = True
             os.killpg(process.pid, signal.SIGKILL)
-            _, _, usage = os.wait4(process.pid, 0)
-            status = "time-out"
-        else:
-            time.sleep(0.02)
+        time.sleep(0.02)
     wall = time.monotonic() - started
     with contextlib.suppress(BlockingIOError):
         while block := os.read(read, 1 << 16):
             printed += block
+    answer = os.read(heard, 100).split() if not timed_out else []
     os.close(read)
-    process.returncode = status if isinstance(status, int) else -signal.SIGKILL
+    os.close(heard)
     return {
-        "status": status,
+        "status": int(answer[0]) if answer else "time-out" if timed_out else process.returncode,
         "wall_s": round(wall, 2),
-        "peak_rss_mb": usage.ru_maxrss // 1024,
+        "peak_rss_mb": int(answer[1]) // 1024 if answer else None,
         "output": printed.decode("utf-8", errors="replace"),
     }
 

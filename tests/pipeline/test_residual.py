@@ -50,7 +50,8 @@ def _peaks(
         for key, kinds in artifacts
     ]
     source = SimpleNamespace(files={"net": SimpleNamespace(sha256=file_sha256(model))})
-    prepared: Any = SimpleNamespace(source_files={"net": model}, source=source)
+    models = {"net": SimpleNamespace(is_module=False, sha256=file_sha256(model))}
+    prepared: Any = SimpleNamespace(source_files={"net": model}, source=source, models=models)
     samples = Samples(digest="d", digests=("s",), feeds={"net": {name: feeds}}, skipped={})  # type: ignore[arg-type]
     hub: Any = None
     reporter: Any = listener

@@ -120,7 +120,15 @@ def test_two_recipes_for_one_target_are_both_broken(world: FleetWorld) -> None:
 
 def test_the_loop_prints_each_poll_and_ends_with_the_terminal(world: FleetWorld) -> None:
     command = _command(world, "model-00000", "--json", "--every", "1s")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        # Whoever started these tests in the background may have had this signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout is not None
         began = time.monotonic()
         lines = [json.loads(process.stdout.readline()) for _ in range(2)]
