@@ -104,9 +104,10 @@ def account_of(hub: Hub) -> str:
     account = hub.account
     if account is None:
         raise Refused(
-            f"there is no token for {hub.endpoint}, and publishing needs one.",
+            f"there is no token for {hub.endpoint}, so that nobody knows whose pull requests are the bot's.",
             where=hub.endpoint,
-            remedy="Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT.",
+            remedy="Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT; to look only, as watch "
+            "and status do, --account NAME will do.",
         )
     return account
 
