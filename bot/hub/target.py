@@ -106,8 +106,8 @@ def account_of(hub: Hub) -> str:
         raise Refused(
             f"there is no token for {hub.endpoint}, so that nobody knows whose pull requests are the bot's.",
             where=hub.endpoint,
-            remedy="Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT; to look only, as watch and "
-            "status do, --account NAME will do.",
+            remedy="Give one by --token-file, or by BOT_HUB_TOKEN together with BOT_HUB_ENDPOINT; to look only, as bot "
+            "watch and bot status do, --account NAME will do.",
         )
     return account
 
