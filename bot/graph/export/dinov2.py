@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from bot.errors import UpstreamError
 from bot.graph.export.building import build, l2_normalized, without_prefix
 from bot.graph.export.config import Depth, Length, Small, UpstreamConfig, Width, read_config
-from bot.graph.export.interface import Architecture, Axis, Exportable, Feeds, Files, Port
+from bot.graph.export.interface import Architecture, Axis, Exportable, Files, Port
+from bot.graph.export.pictures import smooth_pictures
 from bot.graph.export.sidecar import Facts
 from bot.graph.export.weights import read_weights
 from bot.graph.parameters import Parameters
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 RENAMED = {
     "attention.attention.query": "attention.q_proj",
@@ -80,7 +76,7 @@ def load(files: Files, parameters: Dinov2Parameters) -> Exportable:
         inputs=(Port("pixel_values", "float32", ("batch", 3, parameters.size, parameters.size)),),
         outputs=(Port("embedding", "float32", ("batch", config.hidden_size)),),
         axes=(Axis("batch", traced=2, sizes=(1, 3)),),
-        example=lambda sizes, generator: _pictures(sizes, generator, parameters.size),
+        example=lambda sizes, generator: {"pixel_values": smooth_pictures(sizes["batch"], parameters.size, generator)},
         facts=Facts(
             feature_names=("picture",),
             output_names=("cls_token",),
@@ -117,16 +113,6 @@ def _cls_token(backbone: Any, *, normalize: bool) -> Any:
             return l2_normalized(token) if normalize else token
 
     return ClsToken().eval()
-
-
-def _pictures(sizes: Mapping[str, int], generator: np.random.Generator, size: int) -> Feeds:
-    """Smooth pictures, as a photograph is, at the range that a normalised one has."""
-    import numpy as np
-
-    coarse = generator.normal(0.0, 1.0, (sizes["batch"], 3, 8, 8))
-    index = np.arange(size) * 8 // size
-    fine = generator.normal(0.0, 0.1, (sizes["batch"], 3, size, size))
-    return {"pixel_values": (coarse[:, :, index][:, :, :, index] + fine).astype(np.float32)}
 
 
 ARCHITECTURE = Architecture("dinov2", load, Dinov2Parameters, packages=("transformers", "safetensors"))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from bot.errors import UpstreamError
 from bot.graph.export.building import build, without_prefix
 from bot.graph.export.config import Depth, Small, UpstreamConfig, Width, read_config
-from bot.graph.export.interface import Architecture, Axis, Exportable, Feeds, Files, Port
+from bot.graph.export.interface import Architecture, Axis, Exportable, Files, Port
 from bot.graph.export.sidecar import Facts
+from bot.graph.export.sounds import voices
 from bot.graph.export.weights import read_weights
 from bot.graph.parameters import Parameters
-
-if TYPE_CHECKING:
-    import numpy as np
 
 RATE = 16_000
 
@@ -101,7 +99,7 @@ def load(files: Files, parameters: WavLMParameters) -> Exportable:
                 minimum=config.shortest,
             ),
         ),
-        example=_sounds,
+        example=lambda sizes, generator: {"waveform": voices(sizes["batch"], sizes["samples"], RATE, generator)},
         facts=Facts(
             feature_names=("waveform",),
             output_names=(f"hidden_state_{parameters.hidden_state}",),
@@ -169,19 +167,6 @@ def _hidden_state(backbone: Any, index: int) -> Any:
             return states
 
     return HiddenState().eval()
-
-
-def _sounds(sizes: Mapping[str, int], generator: np.random.Generator) -> Feeds:
-    """Harmonics of a pitch that glides, in noise, at the level of speech."""
-    import numpy as np
-
-    batch, samples = sizes["batch"], sizes["samples"]
-    time = np.arange(samples) / RATE
-    pitch = generator.uniform(90, 250, (batch, 1)) * (1 + 0.2 * np.sin(2 * np.pi * 3 * time))
-    phase = 2 * np.pi * np.cumsum(pitch, axis=1) / RATE
-    voice = sum(np.sin(number * phase) / number for number in range(1, 8))
-    noise = generator.normal(0, 0.02, (batch, samples))
-    return {"waveform": (0.05 * voice + noise).astype(np.float32)}
 
 
 ARCHITECTURE = Architecture("wavlm", load, WavLMParameters, packages=("transformers", "safetensors"))
