@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bot.graph.export.building import build, without_prefix
 from bot.graph.export.config import Depth, Length, Probability, Small, UpstreamConfig, Vocabulary, Width, read_config
 from bot.graph.export.interface import Architecture, Exportable, Files
-from bot.graph.export.text_encoder import TextParameters, describe
-from bot.graph.export.weights import read_weights
+from bot.graph.export.text_encoder import TextParameters, describe, read_encoder
 
 
 class BertConfig(UpstreamConfig):
@@ -33,14 +31,8 @@ def load(files: Files, parameters: TextParameters) -> Exportable:
 
     config = read_config(files["config"], BertConfig, "bert")
     theirs = TheirConfig(**{**config.model_dump(), "attn_implementation": "eager"})
-    weights = read_weights(files["weights"])
-    tensors = without_prefix(weights.tensors, "bert.")
-    tensors.pop("embeddings.position_ids", None)
-    backbone = build(
-        lambda: BertModel(theirs, add_pooling_layer=False),
-        tensors,
-        where=files["weights"].name,
-        unused=("pooler.", "cls."),
+    backbone, random = read_encoder(
+        files, lambda: BertModel(theirs, add_pooling_layer=False), prefix="bert.", unused=("pooler.", "cls.")
     )
     return describe(
         backbone,
@@ -48,7 +40,7 @@ def load(files: Files, parameters: TextParameters) -> Exportable:
         vocabulary=config.vocab_size,
         width=config.hidden_size,
         longest=config.max_position_embeddings,
-        random_weights=weights.random,
+        random_weights=random,
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from bot.graph.export.interface import Axis, Case, Exportable, Feeds, Port
+from bot.graph.export.building import build, without_prefix
+from bot.graph.export.interface import Axis, Case, Exportable, Feeds, Files, Port
 from bot.graph.export.sidecar import Facts, Mask
+from bot.graph.export.weights import read_weights
 from bot.graph.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -61,6 +63,27 @@ def encoder(backbone: Any, parameters: TextParameters) -> Any:
             return l2_normalized(states) if parameters.normalize else states
 
     return TextEncoder().eval()
+
+
+def read_encoder(files: Files, make: Callable[[], Any], *, prefix: str, unused: tuple[str, ...]) -> tuple[Any, bool]:
+    """An encoder of BERT's family with the weights of the file `weights`.
+
+    Args:
+        files: Upstream's.
+        make: Makes the network, without its pooler.
+        prefix: What the names have before them in a file that was saved with a head.
+        unused: Beginnings of names that may be left over.
+
+    Returns:
+        The encoder, and whether its weights say that nobody trained them.
+
+    Raises:
+        UpstreamError: The weights are not its own.
+    """
+    weights = read_weights(files["weights"])
+    tensors = without_prefix(weights.tensors, prefix)
+    tensors.pop("embeddings.position_ids", None)  # older files hold it; it is nothing but a count
+    return build(make, tensors, where=files["weights"].name, unused=unused), weights.random
 
 
 def describe(

@@ -6,11 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bot.graph.export.building import build, without_prefix
 from bot.graph.export.config import Depth, Length, Small, UpstreamConfig, Vocabulary, Width, read_config
 from bot.graph.export.interface import Architecture, Exportable, Files
-from bot.graph.export.text_encoder import TextParameters, describe
-from bot.graph.export.weights import read_weights
+from bot.graph.export.text_encoder import TextParameters, describe, read_encoder
 
 
 class XlmRobertaConfig(UpstreamConfig):
@@ -39,13 +37,10 @@ def load(files: Files, parameters: TextParameters) -> Exportable:
 
     config = read_config(files["config"], XlmRobertaConfig, "xlm-roberta")
     theirs = TheirConfig(**{**config.model_dump(), "attn_implementation": "eager"})
-    weights = read_weights(files["weights"])
-    tensors = without_prefix(weights.tensors, "roberta.")
-    tensors.pop("embeddings.position_ids", None)
-    backbone = build(
+    backbone, random = read_encoder(
+        files,
         lambda: XLMRobertaModel(theirs, add_pooling_layer=False),
-        tensors,
-        where=files["weights"].name,
+        prefix="roberta.",
         unused=("pooler.", "lm_head."),
     )
     return describe(
@@ -54,7 +49,7 @@ def load(files: Files, parameters: TextParameters) -> Exportable:
         vocabulary=config.vocab_size,
         width=config.hidden_size,
         longest=config.max_position_embeddings - config.pad_token_id - 1,
-        random_weights=weights.random,
+        random_weights=random,
         notes=(f"Padding is the token {config.pad_token_id}: positions are counted without it.",),
     )
 
