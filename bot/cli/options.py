@@ -29,6 +29,14 @@ Work = Annotated[
         "--work", help="Where finished pieces of work are kept; the user's cache folder if left out.", envvar="BOT_WORK"
     ),
 ]
+Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Recipes; all if left out.")]
+Budget = Annotated[
+    str, typer.Option("--budget", metavar="SHARE", help="How much of the Hub's quota may be used up before waiting.")
+]
+Account = Annotated[
+    str | None,
+    typer.Option("--account", help="Whose pull requests are the bot's; the token's own account if left out."),
+]
 HubOption = Annotated[
     str | None,
     typer.Option(

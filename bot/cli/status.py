@@ -11,7 +11,7 @@ from bot.cli import options
 
 
 def status(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Recipes; all if left out.")] = None,
+    names: options.Names = None,
     recipes: options.Recipes = options.DEFAULT_RECIPES,
     hub: options.HubOption = None,
     hub_dir: options.HubDir = None,
@@ -23,14 +23,8 @@ def status(
     history: Annotated[
         int, typer.Option("--history", min=0, max=200, help="How many releases of each recipe are read.")
     ] = 20,
-    budget: Annotated[
-        str,
-        typer.Option("--budget", metavar="SHARE", help="How much of the Hub's quota may be used up before waiting."),
-    ] = "50%",
-    account: Annotated[
-        str | None,
-        typer.Option("--account", help="Whose pull requests are the bot's; the token's own account if left out."),
-    ] = None,
+    budget: options.Budget = "50%",
+    account: options.Account = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show every recipe with its releases over time, and what waits for whom. Nothing is changed anywhere.

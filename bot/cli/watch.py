@@ -10,7 +10,7 @@ from bot.cli import options
 
 
 def watch(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Recipes; all if left out.")] = None,
+    names: options.Names = None,
     recipes: options.Recipes = options.DEFAULT_RECIPES,
     hub: options.HubOption = None,
     hub_dir: options.HubDir = None,
@@ -20,14 +20,8 @@ def watch(
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Poll again and again: 90s, 15m, 6h, 1d.")
     ] = None,
-    budget: Annotated[
-        str,
-        typer.Option("--budget", metavar="SHARE", help="How much of the Hub's quota may be used up before waiting."),
-    ] = "50%",
-    account: Annotated[
-        str | None,
-        typer.Option("--account", help="Whose pull requests are the bot's; the token's own account if left out."),
-    ] = None,
+    budget: options.Budget = "50%",
+    account: options.Account = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the due recipes as a matrix for GitHub Actions, and nothing else.")
     ] = False,
