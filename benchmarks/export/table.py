@@ -1,10 +1,15 @@
 """The eight exports of this project beside those of the package personalitylinmult, on the same random weights.
 
-Each export runs in a process of its own. Every graph is held against torch at all the sizes, and on all the kinds of
-input, that the bot's truth test has for it. `right` counts the runs within a thousandth of torch's largest magnitude;
-the differences are the largest and the mean over the runs on ordinary input at three sizes of each axis.
+Weights are made, exported and judged in a process each. `three_sizes` holds every graph against torch with all its
+dynamic axes at their smallest, at their traced, and at their largest size that the bot's truth test tries. `right`
+counts how many of all that test's runs, at all the sizes and on all the kinds of input, are within a thousandth of
+torch's largest magnitude. `seconds` is the whole export: reading the weights, building the module, tracing, writing,
+and with the bot its truth test too; `tracing_seconds` is what `torch.onnx.export` and the bot's own tidying take of it.
+
+A row is written as soon as it is there. Rows of an earlier run are kept, unless they are of other versions or sizes.
 
     python benchmarks/export/table.py [--size full|tiny] [--only NAME …] [--out FILE.json]
+    python benchmarks/export/table.py --markdown [--out FILE.json]
 
 The other package's code is fetched by hash and imported without being installed. Of what it imports, torchvision,
 lightning and the downloads are not needed for an export and are left out; so is emotion2vec's waveform normalisation,
@@ -16,6 +21,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -65,16 +71,17 @@ def weights_of(architecture: str, size: str, folder: Path) -> dict[str, Path]:
     return {"weights": weights, "config": config}
 
 
-def ours(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> None:
+def ours(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> dict[str, Any]:
     """As `bot step export_torch` does it, truth test included."""
     from bot.graph.steps import STEPS, StepContext
 
     step = STEPS["export_torch"]
     context = StepContext(out.parent, files=files)
-    step.load()(files["weights"], out, step.parameters(architecture=architecture, **parameters), context)
+    report = step.load()(files["weights"], out, step.parameters(architecture=architecture, **parameters), context)
+    return {"tracing_seconds": report["seconds"]}
 
 
-def theirs(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> None:
+def theirs(architecture: str, parameters: dict[str, Any], files: dict[str, Path], out: Path) -> dict[str, Any]:
     """As personalitylinmult's `inference/onnx_export.py` does it."""
     with zipfile.ZipFile(fetch_archive(PERSONALITY, default_cache())) as wheel:
         path = wheel.extract("personalitylinmult/inference/onnx_export.py", out.parent)
@@ -92,6 +99,7 @@ def theirs(architecture: str, parameters: dict[str, Any], files: dict[str, Path]
     }
     with _exordium(architecture, files, out.parent):
         calls[architecture]()
+    return {}
 
 
 def _plain(weights: Path) -> Path:
@@ -180,6 +188,14 @@ def _lightning_module(path: Path) -> Any:
     )
 
 
+def weigh(name: str, size: str, folder: Path) -> dict[str, Any]:
+    """Makes the weights of a network, in this process."""
+    with wheel_on_path(fetch_archive(LINMULT, default_cache())):
+        files = weights_of(NAMES[name][0], size, folder)
+    (folder / "files.json").write_text(json.dumps({key: path.name for key, path in files.items()}))
+    return {"weights_bytes": files["weights"].stat().st_size}
+
+
 def export_one(who: str, name: str, folder: Path, out: Path) -> dict[str, Any]:
     """Exports once, in this process."""
     architecture, parameters = NAMES[name]
@@ -188,10 +204,10 @@ def export_one(who: str, name: str, folder: Path, out: Path) -> dict[str, Any]:
         import torch  # noqa: F401  imported before the clock starts
 
         started = time.perf_counter()
-        (ours if who == "bot" else theirs)(architecture, parameters, files, out)
+        more = (ours if who == "bot" else theirs)(architecture, parameters, files, out)
         seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"seconds": round(seconds, 1), "peak_mib": round(peak), "bytes": out.stat().st_size}
+    return {"seconds": round(seconds, 1), **more, "peak_mib": round(peak), "bytes": out.stat().st_size}
 
 
 def judge(name: str, folder: Path, graph: Path) -> dict[str, Any]:
@@ -210,37 +226,55 @@ def judge(name: str, folder: Path, graph: Path) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     by_place = dict(zip([port.name for port in exportable.inputs], session.get_inputs(), strict=False))
     dropped = len(exportable.inputs) - len(session.get_inputs())
-    runs, right, plain, wrong = 0, 0, [], []
+    runs, right, wrong = 0, 0, []
     for sizes, case in truth._runs(exportable):
-        feeds = truth._feeds(exportable, sizes, case)
         runs += 1
         label = ", ".join([*(f"{axis} {size}" for axis, size in sizes.items()), *([case.name] if case else [])])
-        try:
-            given = session.run(None, {port.name: feeds[mine] for mine, port in by_place.items()})
-            rows = [
-                truth._difference(output, wanted, value, sizes, "", TOLERANCE)
-                for (output, wanted), value in zip(truth.answers_of(exportable, feeds).items(), given, strict=False)
-            ]
-        except Exception as error:
-            wrong.append(f"{label}: {str(error).splitlines()[0][:160]}")
-            continue
-        problems = [problem for _, problem in rows if problem]
-        if problems:
-            wrong.append(f"{label}: {problems[0]}")
-            continue
-        right += 1
-        if case is None:
-            plain += [row for row, _ in rows]
-    worst = max((row.max_absolute for row in plain), default=None)
+        _, problem = compare_at(exportable, session, by_place, sizes, case)
+        right += not problem
+        wrong += [f"{label}: {problem}"] if problem else []
     return {
+        "dropped_inputs": dropped,
+        "three_sizes": [
+            {"sizes": sizes, **compare_at(exportable, session, by_place, sizes, None)[0]}
+            for sizes in three_sizes(exportable)
+        ],
         "runs": runs,
         "right": right,
-        "dropped_inputs": dropped,
-        "max_absolute": worst,
-        "mean_absolute": sum(row.mean_absolute for row in plain) / len(plain) if plain else None,
-        "min_cosine": min((row.cosine for row in plain), default=None),
         "wrong": wrong,
     }
+
+
+def three_sizes(exportable: Any) -> list[dict[str, int]]:
+    """All axes at their smallest size, as traced, and at their largest, of those that the truth test tries."""
+    ends = [{axis.name: end(axis.traced, *axis.sizes) for axis in exportable.axes} for end in (min, max)]
+    return [ends[0], exportable.traced, ends[1]]
+
+
+def compare_at(
+    exportable: Any, session: Any, by_place: dict[str, Any], sizes: dict[str, int], case: Any
+) -> tuple[dict[str, Any], str]:
+    """One run of a graph beside torch: how far it is, and what is wrong with it if something is."""
+    from bot.graph.export import truth
+
+    feeds = truth._feeds(exportable, sizes, case)
+    expected = truth.answers_of(exportable, feeds)
+    try:
+        given = session.run(None, {port.name: feeds[mine] for mine, port in by_place.items()})
+    except Exception as error:
+        return {"error": (problem := str(error).splitlines()[0][:160])}, problem
+    if [value.shape for value in given] != [value.shape for value in expected.values()]:
+        problem = f"shapes {[value.shape for value in given]}, and in torch {[v.shape for v in expected.values()]}"
+        return {"error": problem}, problem
+    pairs = zip(expected.items(), given, strict=True)
+    rows = [truth._difference(name, wanted, value, sizes, "", TOLERANCE) for (name, wanted), value in pairs]
+    figures = {
+        "max_absolute": max(row.max_absolute for row, _ in rows),
+        "mean_absolute": sum(row.mean_absolute for row, _ in rows) / len(rows),
+        "cosine": min(row.cosine for row, _ in rows),
+        "largest": max(row.largest for row, _ in rows),
+    }
+    return figures, next((problem for _, problem in rows if problem), "")
 
 
 def child(*arguments: str) -> dict[str, Any]:
@@ -255,13 +289,9 @@ def child(*arguments: str) -> dict[str, Any]:
 
 def compare(name: str, size: str, scratch: Path) -> dict[str, Any]:
     """Both exports of one network."""
-    architecture, _ = NAMES[name]
     folder = scratch / name
-    with wheel_on_path(fetch_archive(LINMULT, default_cache())):
-        files = weights_of(architecture, size, folder)
-    (folder / "files.json").write_text(json.dumps({key: path.name for key, path in files.items()}))
-    row: dict[str, Any] = {"weights_bytes": files["weights"].stat().st_size}
-    for who in ("bot", "personalitylinmult"):
+    row: dict[str, Any] = child("--weights", name, size, str(folder))
+    for who in () if "error" in row else ("bot", "personalitylinmult"):
         out = folder / who / "graph.onnx"
         out.parent.mkdir()
         row[who] = child("--export", who, name, str(folder), str(out))
@@ -272,41 +302,87 @@ def compare(name: str, size: str, scratch: Path) -> dict[str, Any]:
     return row
 
 
+def circumstances(size: str) -> dict[str, Any]:
+    """What the rows of one file have in common."""
+    packages = ("torch", "transformers", "onnx", "onnxruntime")
+    fetched = {each.package: each.version for each in (PERSONALITY, LINMULT, TIMM, EXORDIUM)}
+    return {
+        "command": f"OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', '')} python benchmarks/export/table.py "
+        f"--size {size}",
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
+        "versions": {**{name: version(name) for name in packages}, **fetched},
+        "weights": f"random, from a seed; {size}",
+    }
+
+
+def earlier_rows(path: Path, now: dict[str, Any]) -> dict[str, Any]:
+    """The rows that a file has already, if they were made under the same circumstances."""
+    found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return found.pop("rows", {}) if {**found, "rows": None} == {**now, "rows": None} else {}
+
+
+def markdown(rows: dict[str, Any]) -> str:
+    """The rows as a table."""
+    lines = [
+        "| | exporter | bytes | seconds | largest and mean difference at three sizes | least cosine | runs right |"
+    ]
+    lines.append("|---|---|---:|---:|---|---:|---:|")
+    for name, row in rows.items():
+        for who in ("bot", "personalitylinmult"):
+            found = row.get(who, row)
+            if "error" in found:
+                lines.append(f"| {name} | {who} | | | {found['error']} | | |")
+                continue
+            three = found["three_sizes"]
+            apart = [
+                f"{each['max_absolute']:.1e}, {each['mean_absolute']:.1e}" for each in three if "error" not in each
+            ]
+            apart += ["does not run"] * (len(three) - len(apart))
+            cosine = min((each["cosine"] for each in three if "error" not in each), default=float("nan"))
+            lines.append(
+                f"| {name} | {who} | {found['bytes']:,} | {found['seconds']} | {'; '.join(apart)} | {cosine:.7f} "
+                f"| {found['right']} of {found['runs']} |"
+            )
+    return "\n".join(lines)
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=["full", "tiny"], default="full")
     parser.add_argument("--only", nargs="*", choices=list(NAMES), default=list(NAMES))
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "export.json")
+    parser.add_argument("--markdown", action="store_true", help="print the rows that are there as a table")
+    parser.add_argument("--weights", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--export", nargs=4, help=argparse.SUPPRESS)
     parser.add_argument("--judge", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.export:
+    if options.weights:
+        name, size, folder = options.weights
+        print(json.dumps(weigh(name, size, Path(folder))))
+    elif options.export:
         who, name, folder, out = options.export
         print(json.dumps(export_one(who, name, Path(folder), Path(out))))
-        return
-    if options.judge:
+    elif options.judge:
         name, folder, graph = options.judge
         print(json.dumps(judge(name, Path(folder), Path(graph))))
-        return
-    rows = {}
-    for name in options.only:
+    elif options.markdown:
+        print(markdown(json.loads(options.out.read_text("utf-8"))["rows"]))
+    else:
+        measure(options.only, options.size, options.out)
+
+
+def measure(names: list[str], size: str, out: Path) -> None:
+    """Makes the rows, each written before the next one is begun."""
+    said = circumstances(size)
+    rows = earlier_rows(out, said)
+    for name in names:
         with tempfile.TemporaryDirectory() as scratch:
-            rows[name] = compare(name, options.size, Path(scratch))
-    packages = ("torch", "transformers", "onnx", "onnxruntime")
-    options.out.write_text(
-        json.dumps(
-            {
-                "command": f"python benchmarks/export/table.py --size {options.size}",
-                "machine": {"processor": _processor(), "python": platform.python_version()},
-                "versions": {**{name: version(name) for name in packages}, "personalitylinmult": PERSONALITY.version},
-                "weights": "random, from a seed",
-                "rows": rows,
-            },
-            indent=2,
-        )
-        + "\n"
-    )
+            rows[name] = compare(name, size, Path(scratch))
+        ordered = {each: rows[each] for each in NAMES if each in rows}
+        whole = out.with_suffix(".tmp")
+        whole.write_text(json.dumps({**said, "rows": ordered}, indent=2) + "\n", "utf-8")
+        whole.replace(out)
 
 
 def _processor() -> str:
