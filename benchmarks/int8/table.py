@@ -2,6 +2,10 @@
 
     python benchmarks/int8/table.py                      # YuNet, YOLO11n with random weights, MiniLM, DINOv2 ViT-S
     python benchmarks/int8/table.py --only yunet nudenet
+    python benchmarks/int8/table.py --only minilm --rows auto weights   # these rows, the others stay as they are
+    python benchmarks/int8/table.py --missing                           # rows that are not in the results yet
+
+Each row is written down when it is done, so that nothing is lost of a run that is cut short.
 
 Each network is quantised as a whole, with its head in float, and with what `keep: auto` finds, by the steps that a
 recipe uses, on calibration samples. It is judged on other samples: detections kept, mean average precision against the
@@ -107,44 +111,67 @@ def judge(subject: Subject, model: Path, expected: Answers, seconds: float) -> d
     same = [{each.name for each in session.get_inputs()} for session in sessions]
     if same[0] == same[1]:
         arrays = {name: np.load(path, mmap_mode="r") for name, path in subject.judged.items() if name in same[0]}
-        row["batch_invariance"] = check_batch_invariance(*sessions, arrays).status
+        row["batch_invariance"] = check_batch_invariance(sessions[0], sessions[1], arrays).status
         timed = Timed(model, subject.model, "candidate", "source", "cpu", 0, seconds, 40, 3, "")
         for each in measure_latency(timed, {name: subject.judged[name] for name in same[0]}, (1,), lambda *_: None):
             row["times as fast" if each.subject == "speedup" else "ms"] = each.value
     return row
 
 
-def table_of(
-    subject: Subject, folder: Path, seconds: float, only: list[str] | None, before: dict[str, Any]
-) -> dict[str, Any]:
-    """One network's rows; where only some are asked for, the others stay as they were."""
-    expected = answers_of(subject, subject.model)
-    rows: dict[str, Any] = {"float": judge(subject, subject.model, expected, seconds)}
-    wanted = [(name, "quantize_static", parameters) for name, parameters in subject.variants.items()]
-    if only is not None:
-        wanted = [each for each in wanted if each[0] in only]
-    if subject.dynamic and (only is None or "dynamic" in only):
-        wanted.append(("dynamic, MatMul and Gemm", "quantize_dynamic", {}))
+def row_of(subject: Subject, name: str, folder: Path, seconds: float, expected: Answers) -> dict[str, Any]:
+    """One row: makes the file and judges it."""
+    if name == "float":
+        return judge(subject, subject.model, expected, seconds)
+    if name in subject.others:
+        return judge(subject, subject.others[name], expected, seconds)
+    ((step, parameters),) = subject.variants[name].items()
+    started = time.monotonic()
+    output = folder / "candidate.onnx"
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
-    for name, step, parameters in wanted:
-        started = time.monotonic()
-        output = folder / "candidate.onnx"
-        report = quantize(subject, step, parameters, output, scratch)
-        made = time.monotonic() - started
-        rows[name] = {**judge(subject, output, expected, seconds), "seconds": round(made, 1), "parameters": parameters}
-        rows[name] |= {
-            key: report[key]
-            for key in ("nodes_quantized", "nodes_kept", "kept_because", "search", "cost")
-            if key in report
-        }
-        say(subject.name, name, rows[name])
-    for name, path in subject.others.items():
-        rows[name] = judge(subject, path, expected, seconds)
-        say(subject.name, name, rows[name])
-    order = ["float", *subject.variants, "dynamic, MatMul and Gemm", *subject.others]
-    rows = {name: rows[name] if name in rows else before[name] for name in order if name in rows or name in before}
-    return {"rows": rows, "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024}
+    report = quantize(subject, step, parameters, output, scratch)
+    made = {"seconds": round(time.monotonic() - started, 1), "step": step, "parameters": parameters}
+    told = ("nodes_quantized", "nodes_kept", "kept_because", "weights", "search", "cost", "relative_error")
+    return judge(subject, output, expected, seconds) | made | {key: report[key] for key in told if key in report}
+
+
+def wanted_rows(subject: Subject, asked: list[str] | None, missing: bool, there: dict[str, Any]) -> list[str]:
+    """Which rows to make."""
+    names = every_row(subject)
+    if asked is not None:
+        if strange := set(asked) - set(names):
+            raise SystemExit(f"{subject.name} has no rows {sorted(strange)}: it has {names}")
+        names = [name for name in names if name in asked]
+    return [name for name in names if not (missing and name in there)]
+
+
+def every_row(subject: Subject) -> list[str]:
+    """The rows' names, in order."""
+    return ["float", *subject.variants, *subject.others]
+
+
+def run_subject(key: str, options: argparse.Namespace, results: dict[str, Any]) -> None:
+    """Makes the rows of one network that are asked for, and writes each down when it is done."""
+    with tempfile.TemporaryDirectory() as folder:
+        subject = SUBJECTS[key](Path(folder), options.cache)
+        table = results["subjects"].setdefault(subject.name, {"rows": {}})
+        names = wanted_rows(subject, options.rows, options.missing, table["rows"])
+        expected = answers_of(subject, subject.model) if names else {}
+        for name in names:
+            row = row_of(subject, name, Path(folder), options.seconds, expected)
+            say(subject.name, name, row)
+            rows = {**table["rows"], name: row}
+            table["rows"] = {each: rows[each] for each in every_row(subject) if each in rows}
+            table["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+            results |= {"device": device_name("cpu"), "runtime": runtime_name()}
+            write_text(options.out, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def say(subject: str, name: str, row: dict[str, Any]) -> None:
@@ -189,21 +216,17 @@ def main() -> int:
     """Run the benchmark, print the tables and keep the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=sorted(SUBJECTS), default=DEFAULT, metavar="NETWORK")
-    parser.add_argument("--variants", nargs="+", metavar="ROW", help="only these rows, beside the float network's")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="only these rows")
+    parser.add_argument("--missing", action="store_true", help="only rows that the results do not have yet")
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing for each file")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "hub-publishing-bot" / "packages")
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: %(default)s")
+    parser.add_argument("--print", action="store_true", help="only print the tables of the results")
     options = parser.parse_args()
-    before: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {"subjects": {}}
-    for key in options.only:
-        with tempfile.TemporaryDirectory() as scratch:
-            subject = SUBJECTS[key](Path(scratch), options.cache)
-            there = before["subjects"].get(subject.name, {}).get("rows", {})
-            made = table_of(subject, Path(scratch), options.seconds, options.variants, there)
-            before["subjects"][subject.name] = made
-        before |= {"device": device_name("cpu"), "runtime": runtime_name()}
-        options.out.write_text(json.dumps(before, indent=1, ensure_ascii=False) + "\n")
-    print(markdown(before))
+    results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {"subjects": {}}
+    for key in () if options.print else options.only:
+        run_subject(key, options, results)
+    print(markdown(results))
     return 0
 
 

@@ -91,10 +91,10 @@ class _Job:
     settings: Settings
     scratch: Path
 
-    def quantize(self, nodes: frozenset[str], settings: Settings | None = None) -> ModelProto:
+    def quantize(self, nodes: frozenset[str], settings: Settings | None = None, *, declare: bool = True) -> ModelProto:
         """The model with these nodes in eight bits."""
         ordered = [node.name for node in self.proto.graph.node if node.name in nodes]
-        return quantize(self.proto, ordered, self.calibration, settings or self.settings)
+        return quantize(self.proto, ordered, self.calibration, settings or self.settings, declare=declare)
 
 
 def _samples(context: StepContext) -> Mapping[str, Path]:
@@ -129,7 +129,7 @@ def _search(job: _Job, choice: Choice, parameters: QuantizeStaticParameters, con
 def _judge(
     job: _Job, nodes: frozenset[str], candidate: Path, evaluate: Evaluate, parameters: QuantizeStaticParameters
 ) -> Judgement:
-    write_proto(job.quantize(nodes), candidate)
+    write_proto(job.quantize(nodes, declare=False), candidate)
     return evaluate(candidate, parameters.margin, parameters.search_samples)
 
 

@@ -13,7 +13,7 @@ from bot.errors import StepError
 from bot.graph.inference import infer
 from bot.graph.inspection import opsets_of
 from bot.graph.int8.calibrate import Calibration
-from bot.graph.model_file import Model
+from bot.graph.model_file import Model, all_nodes
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -76,7 +76,9 @@ def unfuse(proto: ModelProto) -> tuple[ModelProto, dict[str, str]]:
     return made, {name: f"{name}_MatMul" for name in gemms if f"{name}_MatMul" in there and name not in there}
 
 
-def quantize(proto: ModelProto, nodes: Collection[str], calibration: Calibration, settings: Settings) -> ModelProto:
+def quantize(
+    proto: ModelProto, nodes: Collection[str], calibration: Calibration, settings: Settings, *, declare: bool = True
+) -> ModelProto:
     """Puts QuantizeLinear and DequantizeLinear around some nodes of a model, and their weights into integers.
 
     Args:
@@ -84,6 +86,8 @@ def quantize(proto: ModelProto, nodes: Collection[str], calibration: Calibration
         nodes: Names of the nodes to quantise.
         calibration: The ranges.
         settings: How.
+        declare: Say in the model what type each tensor in it has. Of a candidate, which is run once and thrown away,
+            nobody reads it.
 
     Returns:
         The model with the source's metadata, in an IR version that its opset asks for and no newer one.
@@ -100,7 +104,7 @@ def quantize(proto: ModelProto, nodes: Collection[str], calibration: Calibration
     if not nodes:
         copy = ModelProto()
         copy.CopyFrom(proto)
-        return finish(copy, proto)
+        return finish(copy, proto, declare=declare)
     types = {"uint8": QuantType.QUInt8, "int8": QuantType.QInt8}
     ranges = {name: (np.float32(low), np.float32(high)) for name, (low, high) in calibration.ranges.items()}
     chosen = set(nodes)
@@ -128,7 +132,7 @@ def quantize(proto: ModelProto, nodes: Collection[str], calibration: Calibration
     except Exception as error:
         # The quantiser raises ValueError, KeyError, RuntimeError and others, with texts of its own.
         raise StepError(f"ONNX Runtime's quantiser fails: {type(error).__name__}: {str(error)[:300]}") from error
-    return finish(quantizer.model.model, proto)
+    return finish(quantizer.model.model, proto, declare=declare)
 
 
 def quantize_dynamic(
@@ -175,11 +179,17 @@ def quantize_dynamic(
     return finish(quantized, proto)
 
 
-def finish(proto: ModelProto, source: ModelProto) -> ModelProto:
-    """Takes the quantiser's own marks out, and declares the oldest versions that the graph can do with."""
+def finish(proto: ModelProto, source: ModelProto, *, declare: bool = True) -> ModelProto:
+    """Takes the quantiser's own marks out, and declares the oldest versions that the graph can do with.
+
+    Args:
+        proto: What the quantiser made; it is changed.
+        source: Whose metadata it gets.
+        declare: Declare the types of the tensors in it, too.
+    """
     from onnx import helper
 
-    used = {node.domain or "ai.onnx" for node in proto.graph.node}
+    used = {node.domain or "ai.onnx" for node in all_nodes(proto)}
     kept = [(entry.domain, entry.version) for entry in proto.opset_import]
     kept = [(domain, version) for domain, version in kept if (domain or "ai.onnx") in used | {"ai.onnx"}]
     del proto.opset_import[:]
@@ -191,6 +201,8 @@ def finish(proto: ModelProto, source: ModelProto) -> ModelProto:
     proto.metadata_props.extend(entry for entry in source.metadata_props if entry.key != _INFERRED)
     for name in ("producer_name", "producer_version", "domain", "doc_string"):
         setattr(proto, name, getattr(source, name))
+    if not declare:
+        return proto
     typed = infer(Model(proto), opsets_of(proto))
     declared = [value for value in typed.graph.value_info if value.type.tensor_type.HasField("shape")]
     del proto.graph.value_info[:]
