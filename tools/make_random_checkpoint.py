@@ -91,8 +91,8 @@ def emotion2vec(size: str) -> dict[str, Any]:
     return {"model": {**state, "proj.weight": torch.zeros(9, width), "proj.bias": torch.zeros(9)}}
 
 
-def linmult(size: str) -> dict[str, Any]:
-    """A LinMulT of two series, with the hyperparameters that its trainer keeps; needs the package linmult."""
+def linmult(size: str, features: Mapping[str, int] = FEATURES) -> dict[str, Any]:
+    """A LinMulT of several series, with the hyperparameters that its trainer keeps; needs the package linmult."""
     from bot.graph.export.linmult import checkpoint_from, library_network
 
     small = {"d_model": 16, "num_heads": 4, "cmt_num_layers": 1, "branch_sat_num_layers": 1}
@@ -109,8 +109,8 @@ def linmult(size: str) -> dict[str, Any]:
             **(large if size == "full" else small),
         },
         "train_config": {"task": "bigfive", "targets": TRAITS},
-        "feature_names": list(FEATURES),
-        "input_feature_dim": list(FEATURES.values()),
+        "feature_names": list(features),
+        "input_feature_dim": list(features.values()),
     }
     network = library_network(checkpoint_from(hyperparameters, "hyperparameters"), "app")
     state = {f"model.{name}": value for name, value in filled(network).items()}

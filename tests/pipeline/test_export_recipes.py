@@ -109,10 +109,10 @@ def run_snippet(
     return runpy.run_path(str(script)), capsys.readouterr().out
 
 
-def wav(values: Any, rate: int = 16_000) -> bytes:
+def wav(values: Any, rate: int = 16_000, channels: int = 1) -> bytes:
     stream = io.BytesIO()
     with wave.open(stream, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
+        file.setparams((channels, 2, rate, 0, "NONE", ""))
         file.writeframes((np.asarray(values) * 32767).astype("<i2").tobytes())
     return stream.getvalue()
 
