@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from bot.errors import RecipeError, StepError
 from bot.graph.export.parameters import ExportTorchParameters
-from bot.graph.int8.parameters import QuantizeDynamicParameters, QuantizeStaticParameters
+from bot.graph.int8.parameters import QuantizeDynamicParameters, QuantizeStaticParameters, QuantizeWeightsParameters
 from bot.graph.parameters import (
     Float16CommonParameters,
     Float16Parameters,
@@ -172,6 +172,12 @@ _STEPS = (
         QuantizeDynamicParameters,
         "Eight-bit weights; activations are quantised anew at every run.",
         ("onnx", "numpy", "protobuf", "onnxruntime"),
+    ),
+    StepSpec(
+        "quantize_weights",
+        "bot.graph.quantize_weights:quantize_weights",
+        QuantizeWeightsParameters,
+        "Eight-bit weights; all computing is in float.",
     ),
 )
 

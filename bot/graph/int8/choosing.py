@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bot.errors import StepError
 from bot.graph.int8.distance import distances
-from bot.graph.int8.parameters import QuantizeParameters
+from bot.graph.int8.parameters import ChoosingParameters
 from bot.graph.parameters import AUTO
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Choice:
 def choose(
     proto: ModelProto,
     known: Collection[str],
-    parameters: QuantizeParameters,
+    parameters: ChoosingParameters,
     infinite: Collection[str] = (),
 ) -> Choice:
     """Decides which nodes of a prepared model are quantised.

@@ -1,4 +1,4 @@
-"""What a recipe may write under `quantize_static` and `quantize_dynamic`. Imports no ONNX."""
+"""What a recipe may write under `quantize_static`, `quantize_dynamic` and `quantize_weights`. Imports no ONNX."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from bot.graph.parameters import AUTO, Parameters
 
 
-class QuantizeParameters(Parameters):
-    """What both steps take."""
+class ChoosingParameters(Parameters):
+    """What all of these steps take: which nodes are quantised."""
 
     operators: tuple[str, ...] = Field(
         default=(), description="Only nodes of these operators are quantised; by default, all that the step knows."
@@ -25,13 +25,18 @@ class QuantizeParameters(Parameters):
         description="Nodes that are at most so many nodes away from an output stay float; the node that makes it is "
         "at 0.",
     )
-    weights: Literal["int8", "uint8"] = Field(default="int8", description="Type of the weights.")
-    per_channel: bool = Field(default=True, description="A scale for each output channel of a weight.")
 
     @field_validator("keep", mode="before")
     @classmethod
     def _one_alone(cls, keep: Any) -> Any:
         return (keep,) if isinstance(keep, str) else keep
+
+
+class QuantizeParameters(ChoosingParameters):
+    """What the steps take that ONNX Runtime's quantiser does."""
+
+    weights: Literal["int8", "uint8"] = Field(default="int8", description="Type of the weights.")
+    per_channel: bool = Field(default=True, description="A scale for each output channel of a weight.")
 
 
 class QuantizeStaticParameters(QuantizeParameters):
@@ -75,4 +80,17 @@ class QuantizeDynamicParameters(QuantizeParameters):
 
     operators: tuple[str, ...] = Field(
         default=("MatMul", "Gemm"), description="Only nodes of these operators are quantised."
+    )
+
+
+class QuantizeWeightsParameters(ChoosingParameters):
+    """How weights are stored in eight bits for a graph that computes in float."""
+
+    operators: tuple[str, ...] = Field(
+        default=("Gather", "Gemm", "MatMul"), description="Only weights of these operators are quantised."
+    )
+    block: Literal[16, 32, 64, 128, 256] | None = Field(
+        default=None,
+        description="How many numbers of a channel share a scale; by default, all of them. Needs opset 21, to which "
+        "the graph is converted.",
     )

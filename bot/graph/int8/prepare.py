@@ -44,37 +44,52 @@ def prepare(model: Model, scratch: Path) -> ModelProto:
         StepError: It is quantised already, larger than protobuf holds, or cannot be converted or opened.
     """
     where = model.path.name
-    _refuse_quantized(model.proto, where)
+    refuse_quantized(model.proto, where)
     inline_functions(model)
-    proto = _in_newer_opset(model.whole(), where)
+    proto = in_newer_opset(model, PER_CHANNEL_OPSET).whole()
     folded = _fold(proto, scratch, where)
     _restore(folded, proto)
-    _name_nodes(folded)
+    name_nodes(folded)
     return infer(Model(folded, path=model.path), opsets_of(folded))
 
 
-def _refuse_quantized(proto: ModelProto, where: str) -> None:
+def refuse_quantized(proto: ModelProto, where: str) -> None:
+    """Refuses a model that has quantised tensors already.
+
+    Raises:
+        StepError: It has.
+    """
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in all_nodes(proto)):
         raise StepError("is quantised already.", where=where, remedy="Start from the float model.")
 
 
-def _in_newer_opset(proto: ModelProto, where: str) -> ModelProto:
+def in_newer_opset(model: Model, oldest: int) -> Model:
+    """The model in this opset, or in its own if that is newer.
+
+    Args:
+        model: Only if its opset is older, it is read whole.
+        oldest: The opset.
+
+    Raises:
+        StepError: It cannot be converted.
+    """
     from onnx import version_converter
 
-    opset = opsets_of(proto).get("ai.onnx", 0)
-    if opset >= PER_CHANNEL_OPSET:
-        return proto
-    remedy = f"Export it anew with opset {PER_CHANNEL_OPSET} or later."
+    where = model.path.name
+    opset = opsets_of(model.proto).get("ai.onnx", 0)
+    if opset >= oldest:
+        return model
+    remedy = f"Export it anew with opset {oldest} or later."
     if opset < OLDEST_OPSET:
         raise StepError(f"has opset {opset}, which is too old to be quantised.", where=where, remedy=remedy)
     try:
-        converted: ModelProto = version_converter.convert_version(proto, PER_CHANNEL_OPSET)
+        converted: ModelProto = version_converter.convert_version(model.whole(), oldest)
     except (RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0][:200]
         raise StepError(
-            f"has opset {opset} and cannot be converted to {PER_CHANNEL_OPSET}: {reason}.", where=where, remedy=remedy
+            f"has opset {opset} and cannot be converted to {oldest}: {reason}.", where=where, remedy=remedy
         ) from error
-    return converted
+    return Model(converted, path=model.path)
 
 
 def _fold(proto: ModelProto, scratch: Path, where: str) -> ModelProto:
@@ -120,7 +135,7 @@ def _restore(folded: ModelProto, proto: ModelProto) -> None:
                 value.CopyFrom(theirs[value.name])
 
 
-def _name_nodes(proto: ModelProto) -> None:
+def name_nodes(proto: ModelProto) -> None:
     """Gives every node of the main graph a name of its own: nodes are kept and excluded by it."""
     taken = {node.name for node in proto.graph.node}
     seen: set[str] = set()

@@ -207,6 +207,9 @@ def finish(proto: ModelProto, source: ModelProto, *, declare: bool = True) -> Mo
     declared = [value for value in typed.graph.value_info if value.type.tensor_type.HasField("shape")]
     del proto.graph.value_info[:]
     proto.graph.value_info.extend(sorted(declared, key=lambda value: value.name))
+    for value, inferred in zip(proto.graph.output, typed.graph.output, strict=True):
+        if not value.type.tensor_type.HasField("shape") and inferred.type.tensor_type.HasField("shape"):
+            value.type.CopyFrom(inferred.type)
     return proto
 
 
