@@ -6,6 +6,9 @@ computed but, in half precision, the length of the text. In float32 the embeddin
 EmbedLayerNormalization. CUDA's kernel of it sums in half before ONNX Runtime 1.27, so that in half precision they are
 looked up in float16 tables (which are half of a small model) and added in the precision of the residual stream.
 
+Positions may be chosen by ids that the graph computes or is given, as those of an XLM-RoBERTa are, which counts them
+without padding: what computes them stays as it is, in front of the embeddings.
+
 What is masked gets the score that the source gives it, so that a text of nothing but padding gives the same.
 """
 
@@ -68,8 +71,8 @@ def rebuild(source: Model, parameters: RebuildParameters) -> tuple[Model, dict[s
 
 
 def _inputs(encoder: Encoder) -> list[Value]:
-    found = [encoder.words.ids, encoder.types.ids if encoder.types else None, encoder.mask]
-    return [value for value in found if value is not None]
+    found = [encoder.words.ids, encoder.types.ids if encoder.types else None, encoder.position_ids, encoder.mask]
+    return list(dict.fromkeys(value for value in found if value is not None))
 
 
 def _ends(folded: Folded, encoder: Encoder) -> list[Value]:
@@ -205,6 +208,7 @@ class _Writer:
             self._table(types, "types/table") if types else "",
             builder.array("embeddings/gain", gain),
             builder.array("embeddings/bias", bias),
+            *(["", self._whole_number(encoder.position_ids, "positions/ids")] if encoder.position_ids else []),
         ]
         # The second result is a length per text, which nothing reads; older runtimes want it to be named.
         outputs = [builder.fresh("embeddings"), builder.fresh("embeddings/lengths")]
@@ -221,6 +225,11 @@ class _Writer:
         rows = self._rows(encoder.words, "words")
         if encoder.types is not None:
             rows = builder.node("Add", [rows, self._rows(encoder.types, "types")], "embeddings/sum")
+        if encoder.position_ids is not None:
+            table = self._held(encoder.positions, "positions/table", self.stream_dtype)
+            given = self.given[encoder.position_ids]
+            places = builder.node("Gather", [table, given], "positions", self.kind, axis=0)
+            return self._norm(encoder.norm, "embeddings", rows, places, None)
         places = self._held(encoder.positions[None], "positions/table", self.stream_dtype)
         if isinstance(self.axes[1], str) or self.axes[1] != len(encoder.positions):
             shape = builder.node("Shape", [self.given[encoder.words.ids]], "positions/shape")

@@ -18,6 +18,9 @@ _EMBEDDING_OPERATORS = frozenset({"Add", "Expand", "Flatten", "Reshape", "Squeez
 _INTEGERS = (6, 7)
 """int32 and int64."""
 
+_MOST_TABLES = 3
+"""Of words, positions and token types."""
+
 _NOISE = 1e-5
 """How far sums of three embeddings may differ by the order in which they are added, against the largest."""
 
@@ -60,6 +63,7 @@ class Encoder:
         words: The embedding of words.
         types: That of token types, if they are an input; else it is part of the positions.
         positions: What is added to a word's embedding at each position: positions x width.
+        position_ids: Batch x tokens: which row of them each token gets; None where that is its place in the text.
         norm: Of the embeddings.
         layers: In order.
         mask: The input that says which tokens are read, if there is one.
@@ -70,6 +74,7 @@ class Encoder:
     words: Lookup
     types: Lookup | None
     positions: NDArray[np.float32]
+    position_ids: Value | None
     norm: Norm
     layers: list[Layer]
     mask: Value | None
@@ -94,10 +99,11 @@ def read_encoder(folded: Folded, other: Folded | None) -> Encoder:
     """
     embedding = _Embedding(folded)
     positions = embedding.positions(None if other is None else _Embedding(other))
-    mask = _mask(folded, embedding.lookups)
+    lookups = [*embedding.lookups, *embedding.fixed]
+    mask = _mask(folded, lookups)
     value = embedding.end
     layers: list[Layer] = []
-    hidden, inside = [value], [embedding.norm.input, *(lookup.base.output for lookup in embedding.lookups)]
+    hidden, inside = [value], [embedding.norm.input, *(lookup.base.output for lookup in lookups)]
     known: Known = {}
     while (addition := residual_addition(value, folded, f"block {len(layers)}")) is not None:
         reader = _LayerReader(folded, f"block {len(layers)}", embedding.ends, mask, known)
@@ -107,11 +113,12 @@ def read_encoder(folded: Folded, other: Folded | None) -> Encoder:
         hidden.append(value)
     if not layers:
         raise refusal(folded, "block 0", "attention, and its addition to the normed embeddings")
-    words, types = embedding.lookups[0], embedding.lookups[1] if len(embedding.lookups) > 1 else None
     if len({layer.attention for layer in layers}) > 1:
         raise refusal(folded, "blocks", "the same heads, scale and mask in all of them")
     read = mask if mask is not None and layers[0].attention.masked else None
-    return Encoder(words, types, positions, embedding.norm, layers, read, hidden, frozenset(inside))
+    chosen = embedding.places.ids if embedding.places else None
+    words, types = embedding.words, embedding.types
+    return Encoder(words, types, positions, chosen, embedding.norm, layers, read, hidden, frozenset(inside))
 
 
 class _Norms:
@@ -153,15 +160,33 @@ class _Embedding:
         else:
             raise refusal(folded, "embeddings", expected, "no Gather of token ids from a constant table")
         strange = sorted({operation.op for operation in region.operations} - _EMBEDDING_OPERATORS)
-        lookups: list[Lookup] = list(region.ends.values())
-        if strange or len(lookups) > 2 or any(each.table.width != value.width for each in lookups):
-            found = ", ".join(strange) or f"{len(lookups)} tables of ids, {lookups[0].table.width} wide"
-            raise refusal(folded, "embeddings", expected, found)
-        self.lookups = sorted(lookups, key=lambda each: -each.table.sizes[0])
+        found: list[Lookup] = list(region.ends.values())
+        # Out of a table of one row only that one can be chosen, whatever chooses.
+        self.fixed = [each for each in found if each.table.sizes[0] == 1]
+        self.lookups = [each for each in found if each.table.sizes[0] != 1]
+        fits = 1 <= len(self.lookups) <= _MOST_TABLES and all(each.table.width == value.width for each in found)
+        if strange or not fits:
+            what = ", ".join(strange) or f"{len(found)} tables of ids, {found[0].table.width} wide"
+            raise refusal(folded, "embeddings", expected, what)
         self.region: Region = region
         self.value = value
         self.end, self.norm = self._normed(expected)
         self.sum = self._constant_part()
+        self.words, self.places, self.types = self._parts(expected)
+
+    def _parts(self, expected: str) -> tuple[Lookup, Lookup | None, Lookup | None]:
+        """The embedding of words, of positions if those are chosen by ids, and of token types.
+
+        All are added, so that it changes nothing which is called which. What is chosen by an input as it stands is
+        taken for words: the ids of positions are computed from it where padding is not counted.
+        """
+        ranked = sorted(self.lookups, key=lambda each: (len(_sources(each.ids)), -each.table.sizes[0]))
+        words, others = ranked[0], sorted(ranked[1:], key=lambda each: -each.table.sizes[0])
+        level = not (self.sum != self.sum[:1]).any()
+        places = others.pop(0) if level and others else None
+        if len(others) > 1:
+            raise refusal(self.folded, "embeddings", expected, f"{len(self.lookups)} tables of ids besides positions")
+        return words, places, others[0] if others else None
 
     def _normed(self, expected: str) -> tuple[Value, Norm]:
         found = self.ends.after(self.value)
@@ -172,10 +197,12 @@ class _Embedding:
     def _constant_part(self) -> NDArray[np.float64]:
         """What is added to the embeddings that are looked up: tokens x width."""
         feeds = {lookup.base.output: np.zeros(lookup.base.output.sizes, np.float32) for lookup in self.lookups}
+        for lookup in self.fixed:
+            feeds[lookup.base.output] = np.broadcast_to(lookup.table.read()[0], lookup.base.output.sizes)
         (found,) = evaluate(self.region.operations, feeds, [self.value])
         if (found != found[:1]).any():
             raise refusal(self.folded, "embeddings", "the same positions for every text")
-        ones = {value: np.ones_like(zeros) for value, zeros in feeds.items()}
+        ones = feeds | {each.base.output: np.ones(each.base.output.sizes, np.float32) for each in self.lookups}
         (plain,) = evaluate(self.region.operations, ones, [self.value])
         if np.abs(plain - found - len(self.lookups)).max() > 1e-3:
             raise refusal(self.folded, "embeddings", "embeddings that are added and not scaled")
@@ -185,9 +212,12 @@ class _Embedding:
     def positions(self, other: _Embedding | None) -> NDArray[np.float32]:
         """What is added at each position, for texts of any length: positions x width.
 
-        It is a table of positions read from its start, and what is added besides at all of them, such as the embedding
-        of the only token type.
+        It is a table of positions, read from its start or where ids say, and what is added besides at all of them, such
+        as the embedding of the only token type.
         """
+        if self.places is not None:
+            chosen: NDArray[np.float32] = (self.places.table.read().astype(np.float64) + self.sum[0]).astype(np.float32)
+            return chosen
         free = other is not None and len(other.sum) != len(self.sum)
         sums = [self.sum, other.sum] if free and other is not None else [self.sum]
         needed = max(len(each) for each in sums)

@@ -453,8 +453,18 @@ def evaluate_constant(operation: Operation) -> list[Array]:
     if operation.op == "Transpose" and first is not None:
         order = operation.attributes.get("perm")
         return [first.read().transpose(None if order is None else tuple(order))]
+    if operation.op == "GatherElements" and first is not None:
+        # The reference evaluator gathers from 32 places at most, and beyond them by the first index of each row.
+        return [_gathered(first.read(), operation.operands[1].read(), operation.attributes.get("axis", 0))]
     feeds = {value: value.read() for value in operation.operands}
     return evaluate([operation], feeds, operation.outputs)
+
+
+def _gathered(values: Array, places: Array, axis: int) -> Array:
+    """What GatherElements gives: along the other axes, as many values are looked at as there are places."""
+    axis %= values.ndim
+    near = tuple(slice(None if each == axis else size) for each, size in enumerate(places.shape))
+    return np.take_along_axis(values[near], places, axis)
 
 
 def evaluate(operations: Sequence[Operation], feeds: Mapping[Value, Array], wanted: Sequence[Value]) -> list[Array]:

@@ -171,15 +171,18 @@ def _gelu_by_tanh(parts: _Parts) -> bool:
 
 def _embeddings(parts: _Parts) -> bool:
     """Its second result, lengths of texts, is made where there is a mask, which it counts."""
-    if parts.has(8) or parts.version < 13:  # positions that are given
+    if parts.version < 13:
         return False
     ids, outputs = parts.input(0), parts.node.output
     rows = parts.add("Gather", parts.input(2), ids)
     if parts.input(1):
         rows = parts.add("Add", rows, parts.add("Gather", parts.input(4), parts.input(1)))
     zero, one, two = (parts.whole(number) for number in range(3))
-    length = parts.add("Slice", parts.add("Shape", ids), one, two, zero)
-    places = parts.add("Slice", parts.input(3), zero, length, zero)
+    if parts.has(8):
+        places = parts.add("Gather", parts.input(3), parts.input(8))
+    else:
+        length = parts.add("Slice", parts.add("Shape", ids), one, two, zero)
+        places = parts.add("Slice", parts.input(3), zero, length, zero)
     total = parts.add("Add", rows, places, result=outputs[2] if len(outputs) > 2 else "")
     parts.norm(total, parts.input(5), parts.input(6), 1e-12)
     if parts.input(7) and len(outputs) > 1 and outputs[1]:

@@ -13,7 +13,10 @@ from dinov3_networks import quiet
 
 @dataclass(frozen=True)
 class Shape:
-    """Dimensions of a network; `options` go to its configuration."""
+    """Dimensions of a network; `options` go to its configuration.
+
+    An XLM-RoBERTa has one type of tokens, and counts positions over what is no padding, from behind its number on.
+    """
 
     layers: int = 2
     width: int = 32
@@ -21,10 +24,12 @@ class Shape:
     words: int = 50
     positions: int = 40
     options: tuple[tuple[str, Any], ...] = ()
+    xlm: bool = False
 
 
 USUAL = Shape()
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+XLM = Shape(positions=42, options=(("type_vocab_size", 1), ("pad_token_id", 1)), xlm=True)
+INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
 def build(shape: Shape, seed: int = 0, attention: str = "eager", head: str = "pooler", inputs: int = 3) -> Any:
@@ -39,10 +44,10 @@ def build(shape: Shape, seed: int = 0, attention: str = "eager", head: str = "po
         inputs: How many of `INPUTS` it takes.
     """
     import torch
-    from transformers import BertConfig, BertModel
+    from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
 
     torch.manual_seed(seed)
-    configuration = BertConfig(
+    configuration = (XLMRobertaConfig if shape.xlm else BertConfig)(
         vocab_size=shape.words,
         hidden_size=shape.width,
         num_hidden_layers=shape.layers,
@@ -56,7 +61,7 @@ def build(shape: Shape, seed: int = 0, attention: str = "eager", head: str = "po
     class Network(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.bert = BertModel(configuration)
+            self.bert = (XLMRobertaModel if shape.xlm else BertModel)(configuration)
 
         def forward(self, *given: Any) -> Any:
             found = self.bert(**dict(zip(INPUTS, given, strict=False)), output_hidden_states=head == "hidden")
@@ -98,7 +103,7 @@ def export(
     ids = torch.randint(0, shape.words, (2, 9))
     mask = torch.ones_like(ids)
     mask[1, 6:] = 0
-    example = (ids, mask, ids % 2)[:inputs]
+    example = (ids, mask, ids % 2, torch.arange(9).expand(2, 9).contiguous())[:inputs]
     names = list(INPUTS[:inputs])
     count = {"pooler": 2, "sentence": 1, "hidden": shape.layers + 1}[head]
     common: dict[str, Any] = {"opset_version": opset, "input_names": names}
@@ -124,8 +129,9 @@ def texts(batch: int = 3, length: int = 9, seed: int = 0) -> dict[str, np.ndarra
     mask = np.ones((batch, length), np.int64)
     for number in range(batch):
         mask[number, max(1, length - 2 * number) :] = 0
-    ids = rng.integers(0, USUAL.words, (batch, length))
-    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": rng.integers(0, 2, (batch, length))}
+    ids, types = rng.integers(0, USUAL.words, (batch, length)), rng.integers(0, 2, (batch, length))
+    places = rng.integers(0, USUAL.positions, (batch, length))
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types, "position_ids": places}
 
 
 def run(path: Path, given: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
-from bert_networks import Shape, run, texts, with_int32_inputs
+from bert_networks import XLM, Shape, run, texts, with_int32_inputs
 from dinov3_networks import decompose_norms, optimise, permute, quiet, slim, strip_names, unfold_constants
 from onnx import helper, numpy_helper
 
 from bot.errors import StepError
+from bot.graph.model_file import Model
+from bot.graph.rebuild.folding import fold
 from bot.graph.steps import parse_parameters
 from bot.measure.fp16_emulation import emulate
 
@@ -154,7 +157,16 @@ def test_copies_that_the_runtimes_own_tool_fused(exported_bert: Export, rebuilt_
         assert np.abs(one - other).max() < NOISE
 
 
-@pytest.mark.parametrize("how", [{}, {"head": "sentence"}, {"inputs": 1, "dynamo": False, "opset": 17}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"head": "sentence"},
+        {"inputs": 1, "dynamo": False, "opset": 17},
+        {"shape": XLM, "inputs": 2, "dynamo": False, "opset": 17},
+    ],
+    ids=["three inputs", "sentence", "one input", "xlm"],
+)
 def test_what_was_rebuilt_can_be_rebuilt(how: dict[str, Any], exported_bert: Export, rebuilt_bert: Rebuild) -> None:
     source = exported_bert(**how)
     once, first = rebuilt_bert(source, "once")
@@ -266,6 +278,70 @@ def test_branches_and_operators_of_others_around_are_copied(exported_bert: Expor
         given = texts(1, 4, seed)
         for one, other in zip(run(source, given), run(output, given), strict=True):
             assert np.abs(one - other).max() < NOISE
+
+
+# --- where the positions are chosen by ids ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", [DYNAMO, WRITERS[2], WRITERS[3], WRITERS[4]], ids=named)
+def test_an_xlm_roberta_counts_positions_without_padding(
+    how: dict[str, Any], exported_bert: Export, rebuilt_bert: Rebuild
+) -> None:
+    """Padding may stand anywhere in a text: every token behind it has another position than its place."""
+    source = exported_bert(XLM, **how, inputs=2)
+    output, report = rebuilt_bert(source)
+    assert differences(source, output) < NOISE
+    assert (report["positions"], report["vocabulary"], report["token_types"]) == (42, 50, 0)
+    (embedding,) = (node for node in onnx.load(output).graph.node if node.op_type == "EmbedLayerNormalization")
+    assert embedding.input[8] and not embedding.input[7]
+    given = texts(1, 9)
+    plain, padded = ({**given, "input_ids": np.where(np.arange(9) == place, 1, 7)[None]} for place in (8, 0))
+    states = [run(output, each)[0][0] for each in (plain, padded)]
+    assert np.abs(states[0][1] - states[1][1]).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["names stripped", "constants not folded", "int32 inputs"])
+def test_every_rewrite_of_an_xlm_roberta_is_rebuilt(name: str, exported_bert: Export, rebuilt_bert: Rebuild) -> None:
+    source = exported_bert(XLM, **WRITERS[4], inputs=2)
+    output, _ = rebuilt_bert(rewritten(source, REWRITES[name]))
+    assert differences(source, output) < NOISE
+
+
+@pytest.mark.parametrize("how", [DYNAMO, WRITERS[4]], ids=named)
+def test_positions_that_are_an_input(how: dict[str, Any], exported_bert: Export, rebuilt_bert: Rebuild) -> None:
+    source = exported_bert(**how, inputs=4)
+    output, report = rebuilt_bert(source)
+    assert differences(source, output) < NOISE
+    assert (report["positions"], report["vocabulary"], report["token_types"]) == (40, 50, 2)
+
+
+@pytest.mark.parametrize("residual", ["fp32", "fp16"])
+def test_an_xlm_roberta_in_half_precision(
+    residual: str, exported_bert: Export, rebuilt_bert: Rebuild, tmp_path: Path
+) -> None:
+    source, emulated = exported_bert(XLM, **WRITERS[4], inputs=2), tmp_path / "emulated.onnx"
+    output, _ = rebuilt_bert(source, precision="fp16", residual=residual)
+    assert 1e-5 < differences(source, output) < 0.02
+    assert emulate(output, emulated, runtime="cuda-1.27+").status == "emulated"
+    assert 1e-5 < differences(source, emulated) < 0.03
+
+
+def test_positions_are_gathered_as_the_runtime_does_it() -> None:
+    """Token types of a text are gathered by its positions out of a row of as many; the reference evaluator cannot."""
+    generator = np.random.default_rng(0)
+    for axis, shape in ((1, (2, 7)), (0, (5, 3)), (-1, (1, 40))):
+        table, places = generator.integers(0, 99, (5, 40)), generator.integers(-5, 5, shape)
+        nodes = [helper.make_node("GatherElements", ["table", "places"], ["found"], axis=axis)]
+        constants = [numpy_helper.from_array(table, "table"), numpy_helper.from_array(places, "places")]
+        result = [helper.make_tensor_value_info("found", onnx.TensorProto.INT64, shape)]
+        model = helper.make_model(
+            helper.make_graph(nodes, "gather", [], result, constants),
+            opset_imports=[helper.make_opsetid("", 17)],
+            ir_version=10,
+        )
+        (wanted,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})
+        folded = fold(Model(model, path=Path("gather.onnx")), 1)
+        assert np.array_equal(folded.scope["found"].read(), wanted)
 
 
 # --- half precision --------------------------------------------------------------------------------------------------
