@@ -117,7 +117,7 @@ def wav(values: Any, rate: int = 16_000, channels: int = 1) -> bytes:
     return stream.getvalue()
 
 
-def test_a_text_encoder_with_two_artifacts_and_its_tokenizer(
+def test_a_text_encoder_with_three_artifacts_and_its_tokenizer(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     upstream(world, "local-user/all-MiniLM-L6-v2", "bert", "apache-2.0")
@@ -132,7 +132,8 @@ def test_a_text_encoder_with_two_artifacts_and_its_tokenizer(
     verified(world, target, "refs/pr/1")
 
     release = Release.from_json((folder / "release.json").read_bytes())
-    assert release.random_weights and {artifact.name for artifact in release.published} == {"fp32", "fp16"}
+    assert release.random_weights
+    assert {artifact.name for artifact in release.published} == {"fp32", "fp16", "int8"}
     first = release.artifact("fp32")
     assert first.sidecar is not None and first.sidecar.path == "all-MiniLM-L6-v2.onnx.json"
     assert {
@@ -143,6 +144,12 @@ def test_a_text_encoder_with_two_artifacts_and_its_tokenizer(
         "min_cosine": False,
     }
     assert first.steps[0].report["environment"] == "the bot's own" and "torch" in first.built_with
+    eight = release.artifact("int8")
+    assert [step.name for step in eight.steps] == ["export_torch", "quantize_weights"]
+    assert eight.signature.opsets == {"ai.onnx": 21} and eight.census.parameters["int8"] > 3000
+    assert sidecar_of(folder, eight.file)["opset"] == 21
+    card = " ".join((folder / "README.md").read_text("utf-8").split())
+    assert "are stored as int8, with a scale for every 32 numbers of a channel, and all computing is in float" in card
 
     sidecar = sidecar_of(folder, first.file)
     assert sidecar["sha256"] == first.sha256 and sidecar["opset"] == 17 and sidecar["feature_names"] == ["tokens"]
