@@ -224,9 +224,18 @@ def test_dinov2_over_pictures(world: World) -> None:
     _, folder = published(world, "dinov2-base")
     verified(world, "local-user/dinov2-base-onnx", "refs/pr/1")
     release = Release.from_json((folder / "release.json").read_bytes())
-    (artifact,) = release.published
-    sidecar = sidecar_of(folder, artifact.file)
-    assert sidecar["normalizations"] == ["l2"] and sidecar["preprocessings"]["pixel_values"]["image"]["size"] == [
-        56,
-        56,
-    ]
+    assert [artifact.name for artifact in release.published] == ["fp32", "fused"]
+    for artifact in release.published:
+        sidecar = sidecar_of(folder, artifact.file)
+        assert sidecar["normalizations"] == ["l2"] and sidecar["sha256"] == artifact.sha256
+        assert sidecar["preprocessings"]["pixel_values"]["image"]["size"] == [56, 56]
+    assert_fused(release)
+
+
+def assert_fused(release: Release) -> None:
+    """The fused artifact is one, of the same signature, and was judged as it computes in half precision."""
+    plain, fused = release.artifact("fp32"), release.artifact("fused")
+    assert [step.name for step in fused.steps] == ["export_torch", "rebuild"]
+    assert fused.signature.inputs == plain.signature.inputs and fused.signature.outputs == plain.signature.outputs
+    assert 3 * fused.census.nodes < plain.census.nodes and fused.bytes < 0.7 * plain.bytes
+    assert {figure.provider for figure in release.measurements_of("fused")} >= {"cpu", "fp16-emulation"}

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_export_recipes import TEXTS, copy_recipe, published, sidecar_of, verified, wav
+from test_export_recipes import TEXTS, assert_fused, copy_recipe, published, sidecar_of, verified, wav
 
 from bot.records import Release
 from tests.hub_server import start_hub
@@ -182,6 +182,9 @@ def test_encoders_of_text(releases: Releases, name: str) -> None:
     sidecar = sidecar_of(folder, release.artifact("fp32").file)
     assert sidecar["tokenizers"][0]["file"] == "tokenizer.json" and sidecar["output_dims"] == [32]
     assert (folder / "source" / "tokenizer.json").is_file()
+    if name == "xlm-roberta-mpnet":
+        assert_fused(release)
+        assert sidecar_of(folder, release.artifact("fused").file)["axes"] == sidecar["axes"]
 
 
 def test_linmult(releases: Releases) -> None:
