@@ -86,6 +86,7 @@ ENCODER_ROWS: dict[str, dict[str, Any]] = {
     "auto": static(keep="auto", operators=PRODUCTS, search_samples=8),
     "dynamic, MatMul and Gemm": {"quantize_dynamic": {}},
     "weights": {"quantize_weights": {}},
+    "weights, blocks of 16": {"quantize_weights": {"block": 16}},
     "weights, blocks of 32": {"quantize_weights": {"block": 32}},
     "weights, blocks of 128": {"quantize_weights": {"block": 128}},
 }

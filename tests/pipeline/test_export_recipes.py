@@ -149,7 +149,7 @@ def test_a_text_encoder_with_three_artifacts_and_its_tokenizer(
     assert eight.signature.opsets == {"ai.onnx": 21} and eight.census.parameters["int8"] > 3000
     assert sidecar_of(folder, eight.file)["opset"] == 21
     card = " ".join((folder / "README.md").read_text("utf-8").split())
-    assert "are stored as int8, with a scale for every 32 numbers of a channel, and all computing is in float" in card
+    assert "are stored as int8, with a scale for every 16 numbers of a channel, and all computing is in float" in card
 
     sidecar = sidecar_of(folder, first.file)
     assert sidecar["sha256"] == first.sha256 and sidecar["opset"] == 17 and sidecar["feature_names"] == ["tokens"]
