@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,13 +25,22 @@ from pathlib import Path
 from bot.graph import tasks
 
 def convert(source, output):
-    arguments = {"step": "float16", "source": source, "output": output, "parameters": {"keep": ["LayerNormalization"]}}
+    arguments = {**json.loads(sys.argv[1]), "source": source, "output": output}
     tasks.step({**arguments, "scratch": "", "feeds": None, "code": None}, lambda done, total, what: None)
     status = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 
-print(json.dumps([convert(*pair) for pair in (sys.argv[1:3], sys.argv[3:5])]))
+print(json.dumps([convert(*pair) for pair in (sys.argv[2:4], sys.argv[4:6])]))
 """
+
+
+def peaks(step: str, parameters: dict[str, Any], *paths: Path) -> list[int]:
+    """Bytes of memory at most after each of two conversions in one process: source, output, source, output."""
+    given = json.dumps({"step": step, "parameters": parameters})
+    command = [sys.executable, "-c", CHILD, given, *map(str, paths)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    answer = subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+    return list(json.loads(answer.stdout))
 
 
 def stack(folder: Path, rows: int, columns: int) -> Path:
@@ -72,13 +82,22 @@ def test_memory_does_not_grow_with_the_weights(beside: bool, tmp_path: Path) -> 
         large = tmp_path / "one.onnx"
         assert large.stat().st_size > WEIGHTS
     outputs = [tmp_path / "small.onnx", tmp_path / "large.onnx"]
-    command = [sys.executable, "-c", CHILD, str(small), str(outputs[0]), str(large), str(outputs[1])]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    answer = subprocess.run(command, check=True, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
-    before, after = json.loads(answer.stdout)
+    before, after = peaks("float16", {"keep": ["LayerNormalization"]}, small, outputs[0], large, outputs[1])
     assert after - before < 32e6 < WEIGHTS / 6
     assert WEIGHTS / 2 < outputs[1].stat().st_size < WEIGHTS / 2 + 1e6
     tensor = next(each for each in onnx.load(outputs[1]).graph.initializer if each.name.startswith("w3"))
     assert tensor.data_type == TensorProto.FLOAT16
     assert tensor.raw_data[:6] == np.array([1.0, 3e-6, -2.5], np.float16).tobytes()
     assert not any(tensor.raw_data[6:])
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel's high-water mark is read from /proc")
+def test_memory_does_not_grow_with_weights_in_eight_bits(tmp_path: Path) -> None:
+    small, large = stack(tmp_path / "small", 64, 64), stack(tmp_path / "large", ROWS, COLUMNS)
+    outputs = [tmp_path / "small.onnx", tmp_path / "large.onnx"]
+    before, after = peaks("quantize_weights", {}, small, outputs[0], large, outputs[1])
+    assert after - before < 32e6 < WEIGHTS / 6
+    assert WEIGHTS / 4 < outputs[1].stat().st_size < WEIGHTS / 4 + 1e6
+    tensor = next(each for each in onnx.load(outputs[1]).graph.initializer if each.name == "w3_int8")
+    assert tensor.raw_data[:3] == np.array([127, 127, -127], np.int8).tobytes()  # each is the largest of its channel
+    assert not any(tensor.raw_data[3:])
