@@ -77,6 +77,13 @@ class RebuildParameters(Parameters):
         description="Of the residual stream and its norms. fp16 saves four casts a block; on CUDA it needs ONNX "
         "Runtime 1.27, whose kernel was the first to sum in float32.",
     )
+    residual_every: int = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="Rounds a residual stream in fp16 once in so many blocks: in between, what they add is summed by "
+        "itself. 0 rounds it at every addition. For dinov3 in residual: fp16, attention: packed or split.",
+    )
     compensate: bool = Field(
         default=False,
         description="Makes good in the next matrix and its bias what rounding the norms to float16 changes; for "
@@ -121,13 +128,16 @@ class RebuildParameters(Parameters):
             raise ValueError("residual: fp16 needs precision: fp16")
         if self.compensate and self.residual == "fp32":
             raise ValueError("compensate needs residual: fp16, since norms in fp32 are not rounded")
+        summed = self.architecture == "dinov3" and self.residual == "fp16" and self.attention != "separate"
+        if self.residual_every and not summed:
+            raise ValueError("residual_every needs architecture: dinov3, residual: fp16 and attention: packed or split")
         if self.calibrate and (self.precision == "fp32" or self.architecture != "dinov3"):
             raise ValueError("calibrate needs architecture: dinov3 in precision: fp16")
         return self
 
     def unrounded(self) -> RebuildParameters:
         """The same network in fp32, in a form that every provider runs."""
-        plain = {"precision": "fp32", "residual": "fp32", "compensate": False, "calibrate": False}
+        plain = {"precision": "fp32", "residual": "fp32", "compensate": False, "calibrate": False, "residual_every": 0}
         return self.model_copy(update=plain | {"attention": "separate"})
 
     def twin_on(self, provider: str) -> RebuildParameters | None:

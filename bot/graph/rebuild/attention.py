@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bot.graph.rebuild.behaviour import Rotation
 from bot.graph.rebuild.builder import CONTRIB, Builder
 from bot.graph.rebuild.network import Block, Network
+from bot.graph.rebuild.patterns import Vector
 from bot.graph.rebuild.projections import Projections
 from bot.graph.rebuild.reading import Projection
 from bot.graph.rebuild.rounding import Normed
@@ -32,7 +33,11 @@ Form = Literal["separate", "packed", "split"]
 
 
 class AttentionWriter:
-    """Writes the attention of all blocks in one form."""
+    """Writes the attention of all blocks in one form.
+
+    Attributes:
+        rows: The normed tokens are given as rows, without an axis for the batch; for packed and split.
+    """
 
     def __init__(self, projections: Projections, network: Network, form: Form, batch: int | str) -> None:
         """Writes into the graph of the projections.
@@ -48,6 +53,7 @@ class AttentionWriter:
         self.network = network
         self.form = form
         self.batch = batch
+        self.rows = False
         self.elem = FLOAT16 if projections.half else FLOAT
 
     def write(self, block: Block, name: str, asking: Normed, normed: Normed) -> str:
@@ -125,10 +131,9 @@ class AttentionWriter:
         head = self.network.width // heads
         order = _packed_columns(heads, head, len(parts))
         payload = PackedPayload(tuple(projections.payload(part, name, normed) for part in parts), order)
-        packed = self.builder.node("MatMul", [normed.name, self.builder.matrix(f"{name}/weight", payload)], name)
         turned = [projections.bias(part, normed) for part in parts[:-1]]
         bias = np.concatenate([*turned, np.zeros(self.network.width)])[order]
-        packed = projections.add(packed, name, bias)
+        packed = self._product(name, normed.name, self.builder.matrix(f"{name}/weight", payload), bias)
         rotation = block.attention.rotation
         if rotation is not None:
             cos, sin = (np.tile(table, (1, len(turned))) for table in self._tables(rotation))
@@ -140,12 +145,25 @@ class AttentionWriter:
             return [packed]
         return [self._part(packed, f"{name}_part_{number}", number) for number in range(len(parts))]
 
+    def _product(self, name: str, value: str, weight: str, bias: Vector) -> str:
+        """A product and its bias, with an axis for the batch. Rows take the bias in the same node."""
+        builder = self.builder
+        if not self.rows:
+            return self.projections.add(builder.node("MatMul", [value, weight], name), name, bias)
+        if bias.any():
+            constant = builder.array(f"{name}/bias", bias.astype(self.projections.dtype))
+            made = builder.node("Gemm", [value, weight, constant], name)
+        else:
+            made = builder.node("MatMul", [value, weight], name)
+        shape = np.array([-1, self.network.tokens, len(bias)], np.int64)
+        return builder.node("Reshape", [made, builder.array(f"{name}/tokens", shape)], f"{name}_tokens")
+
     def _part(self, packed: str, name: str, number: int) -> str:
         """One of those that are packed, on its own: batch x tokens x width."""
         index = self.builder.array(f"constant/part_{number}", np.array(number, np.int64))
         taken = self.builder.node("Gather", [packed, index], name, axis=3)
         shape = np.array([-1, self.network.tokens, self.network.width], np.int64)
-        return self.builder.node("Reshape", [taken, self.builder.array("split/shape", shape)], f"{name}_whole")
+        return self.builder.node("Reshape", [taken, self.builder.array("tokens/shape", shape)], f"{name}_whole")
 
     def _asking_alone(self, block: Block, name: str, asking: Normed) -> str:
         """The class token's query: it is not turned, but its columns have to be in the order of the packed keys'."""

@@ -10,8 +10,9 @@ that block computes query and feed-forward layer for it alone. Every Reshape has
 
 The parameters choose other forms of the same network: attention out of one packed projection (`attention`), patches
 by a MatMul (`patches`), and the residual stream and its norms in float16 (`residual`), which leaves a cast of the
-picture and two at the final norm. What rounding the norms changes is then made good in the matrices (`rounding`), and
-what rounding the matrices changes on average in their biases (`calibration`).
+picture and two at the final norm. How often that stream is rounded can be chosen too (`residual_every`). What rounding
+the norms changes is then made good in the matrices (`rounding`), and what rounding the matrices changes on average in
+their biases (`calibration`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bot.graph.rebuild.calibration import Means, Measure
 from bot.graph.rebuild.folding import batch_is_free, fold
 from bot.graph.rebuild.head import HeadWriter, read_head
 from bot.graph.rebuild.network import DINOV3, read_network
+from bot.graph.rebuild.summing import SummingWriter
 from bot.graph.rebuild.vision import VisionWriter, report_of
 from bot.records import Json
 
@@ -55,7 +57,8 @@ def rebuild(source: Model, parameters: RebuildParameters, measure: Measure) -> t
         first = VisionWriter(Builder(source.proto), network, head, parameters.unrounded(), picture, batch)
         first.body()
         means = measure(first.builder.model, first.places)
-    writer = VisionWriter(Builder(source.proto), network, head, parameters, picture, batch, means)
+    form = SummingWriter if parameters.residual_every else VisionWriter
+    writer = form(Builder(source.proto), network, head, parameters, picture, batch, means)
     names = writer.body()
     HeadWriter(writer.builder, folded, other, names).write()
     report = report_of(writer, "dinov3")

@@ -57,6 +57,7 @@ def report_of(writer: VisionWriter, architecture: str) -> dict[str, Json]:
         "folded": folds,
         "layer_scales_not_folded": [*writer.unfolded],
         "residual": writer.parameters.residual,
+        "residual_every": writer.parameters.residual_every,
         "attention": writer.parameters.attention,
         "patches": writer.parameters.patches,
         "norms_compensated": writer.parameters.compensate,
@@ -156,7 +157,7 @@ class VisionWriter:
             asking = replace(normed, name=first, mean=self._mean(f"{name}/class_in", first))
             stream = self._first_token(stream, f"{name}/class_stream", self.stream_elem)
             self.count = 1
-        mixed = self.attention.write(block, name, asking, normed)
+        mixed = self._attend(block, name, asking, normed)
         value_bias = self.projections.bias(block.value, normed) @ block.output.linear.matrix().astype(np.float64)
         bias = (block.output.bias + block.output.factor * value_bias) * self.scale
         branch, lost_bias = self._back(block.output, f"{name}/attention_out", mixed)
@@ -167,23 +168,34 @@ class VisionWriter:
         hidden = self.projections.product(block.up, f"{name}/mlp_up", normed)
         up_bias = self.projections.bias(block.up, normed).astype(self.projections.dtype)
         inputs = [hidden, self.builder.array(f"{name}/mlp_up/bias", up_bias)]
-        kind = (self.elem, [self.batch, self.count, block.up.linear.shape[1]])
+        kind = self._kind(self.elem, block.up.linear.shape[1])
         active = self.builder.node(GELU[block.activation], inputs, f"{name}/mlp_gelu", kind, domain=CONTRIB)
         branch, lost_bias = self._back(block.down, f"{name}/mlp_down", active)
         return stream, branch, block.down.bias * self.scale + lost_bias
 
+    def _attend(self, block: Block, name: str, asking: Normed, normed: Normed) -> str:
+        return self.attention.write(block, name, asking, normed)
+
+    def _kind(self, elem: int, width: int) -> tuple[int, list[int | str]]:
+        """Dtype and shape of tokens."""
+        return elem, [self.batch, self.count, width]
+
     def _norm(self, norm: Norm, name: str, before: Before) -> tuple[Normed, str]:
         """The addition of a branch to the residual stream, and the norm of the sum: both."""
+        total = self.builder.fresh(f"{name}/stream")
+        return self._normed(norm, name, before, [total]), total
+
+    def _normed(self, norm: Norm, name: str, before: Before, totals: list[str]) -> Normed:
+        """The norm of the residual stream and a branch; their sum as well, if it has a name."""
+        results = [self.builder.fresh(name), *totals]
         if not self.half_stream:
-            normed, total = self.builder.fresh(name), self.builder.fresh(f"{name}/stream")
             gain, bias = norm.gain.astype(np.float32), norm.bias.astype(np.float32)
-            self._skip_norm(name, before, gain, bias, norm.epsilon, [normed, total])
-            return Normed(normed), total
-        normed, total = self.builder.fresh(name), self.builder.fresh(f"{name}/stream")
+            self._skip_norm(name, before, gain, bias, norm.epsilon, results)
+            return Normed(results[0])
         gain16, bias16 = rounded(norm, name)
-        self._skip_norm(name, before, gain16, bias16, norm.epsilon, [normed, total])
+        self._skip_norm(name, before, gain16, bias16, norm.epsilon, results)
         made_good = compensation(norm, gain16, bias16) if self.parameters.compensate else (None, None)
-        return Normed(normed, *made_good), total
+        return Normed(results[0], *made_good)
 
     def _final_norm(self, stream: str, branch: str, bias: Vector | None) -> str:
         """The final norm, and the sum in front of it where that is read: the name of the norm, empty for none.
@@ -218,7 +230,7 @@ class VisionWriter:
         inputs = [stream, branch, builder.array(f"{name}/gain", gain), builder.array(f"{name}/bias", bias)]
         if added is not None and added.any():
             inputs.append(builder.array(f"{name}/added", added.astype(gain.dtype)))
-        kind = (FLOAT16 if gain.dtype == np.float16 else FLOAT, [self.batch, self.count, self.network.width])
+        kind = self._kind(FLOAT16 if gain.dtype == np.float16 else FLOAT, self.network.width)
         outputs = [results[0], "", "", *results[1:]] if len(results) > 1 else results
         scaled = epsilon * self.scale**2
         builder.node("SkipLayerNormalization", inputs, name, kind, domain=CONTRIB, outputs=outputs, epsilon=scaled)
@@ -243,16 +255,21 @@ class VisionWriter:
             self.unfolded.append(name)
             apart = factor if not self.half_stream else _powers_of_two(factor, name)
             payload = replace(payload, factor=factor / apart if self.half_stream else None)
-        made = self.builder.node("MatMul", [value, self.builder.matrix(f"{name}/weight", payload)], name)
-        if self.half and not self.half_stream:
-            made = self.builder.node("Cast", [made], f"{name}/wide", to=FLOAT)
-        if apart is not None:
-            scale = self.builder.array(f"{name}/scale", apart.astype(self.stream_dtype))
-            made = self.builder.node("Mul", [made, scale], f"{name}/scaled")
+        made = self._product(name, value, self.builder.matrix(f"{name}/weight", payload), apart)
         mean = self._mean(name, value)
         if mean is None or not self.half:
             return made, 0.0
         return made, lost(payload, mean) * (1.0 if apart is None else apart)
+
+    def _product(self, name: str, value: str, weight: str, apart: Vector | None) -> str:
+        """The product that goes back to the stream, multiplied by what is not folded into the weight."""
+        made = self.builder.node("MatMul", [value, weight], name)
+        if self.half and not self.half_stream:
+            made = self.builder.node("Cast", [made], f"{name}/wide", to=FLOAT)
+        if apart is None:
+            return made
+        scale = self.builder.array(f"{name}/scale", apart.astype(self.stream_dtype))
+        return self.builder.node("Mul", [made, scale], f"{name}/scaled")
 
     def _first_token(self, value: str, name: str, elem: int) -> str:
         zero, one = (self.builder.array(f"constant/{n}", np.array([n], np.int64)) for n in (0, 1))
