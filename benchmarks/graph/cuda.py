@@ -41,6 +41,7 @@ ROOT = HERE.parents[1]
 PEERS_BY_DEFAULT = (
     *("two-step", "onnxconverter-common", "ort-float16", "ort-optimizer"),
     *("bot-float16-auto", "bot-rebuild", "bot-rebuild-calibrated", "bot-rebuild-twin", "bot-rebuild-packed"),
+    *("bot-rebuild-summed", "bot-rebuild-summed-twin"),
 )
 
 

@@ -114,32 +114,37 @@ def bot_rebuild_fp32(job: Job) -> None:
 
 
 def bot_rebuild_calibrated(job: Job) -> None:
+    _form(job, calibrate=True)
+
+
+FEWEST = {"residual": "fp16", "compensate": True, "patches": "matmul", "calibrate": True}
+SUMMED = {"residual": "fp16", "compensate": True, "patches": "matmul", "residual_every": 4}
+
+
+def _form(job: Job, **form: Any) -> None:
     if job.about.get("rebuild") != "dinov3":
         raise NotForThisModel("a form of dinov3")
-    _rebuild(job, calibrate=True)
-
-
-BEST = {"residual": "fp16", "compensate": True, "patches": "matmul", "calibrate": True}
-
-
-def _best(job: Job, attention: str) -> None:
-    if job.about.get("rebuild") != "dinov3":
-        raise NotForThisModel("a form of dinov3")
-    _rebuild(job, **BEST, attention=attention)
+    _rebuild(job, **form)
 
 
 def bot_rebuild_wide(job: Job) -> None:
-    if job.about.get("rebuild") != "dinov3":
-        raise NotForThisModel("a form of dinov3")
-    _rebuild(job, attention="split", patches="matmul", calibrate=True)
+    _form(job, attention="split", patches="matmul", calibrate=True)
 
 
 def bot_rebuild_packed(job: Job) -> None:
-    _best(job, "packed")
+    _form(job, **FEWEST, attention="packed")
 
 
 def bot_rebuild_twin(job: Job) -> None:
-    _best(job, "split")
+    _form(job, **FEWEST, attention="split")
+
+
+def bot_rebuild_summed(job: Job) -> None:
+    _form(job, **SUMMED, attention="packed")
+
+
+def bot_rebuild_summed_twin(job: Job) -> None:
+    _form(job, **SUMMED, attention="split")
 
 
 # --- others ----------------------------------------------------------------------------------------------------------
@@ -223,6 +228,15 @@ PEERS = {
     ),
     "bot-rebuild-twin": Peer(
         "**bot** `rebuild`, its CPU twin", "", bot_rebuild_twin, "the same arithmetic, for the CPU"
+    ),
+    "bot-rebuild-summed": Peer(
+        "**bot** `rebuild`, packed, residual_every: 4 (CUDA)",
+        "",
+        bot_rebuild_summed,
+        "its float16 stream is rounded once in four blocks; runs on CUDA only",
+    ),
+    "bot-rebuild-summed-twin": Peer(
+        "**bot** `rebuild`, the CPU twin of that", "", bot_rebuild_summed_twin, "the same arithmetic, for the CPU"
     ),
     "bot-rebuild-wide-twin": Peer(
         "**bot** `rebuild`, packed, fp32 stream, its CPU twin",

@@ -9,9 +9,9 @@ The runs are interleaved and each is repeated; the table shows medians. Files ar
 warmed before each run. The bot syncs what it writes, onnxconverter-common does not: on a busy disk that is most of the
 bot's wall time, which is why megabytes per second of processor time stand beside those per second.
 
-A second file of more than 4 GB, with its weights outside, is made to see that neither memory nor throughput depends on
-the size. It is a stack of matrices and LayerNorms, and has no peer: what holds a whole model in memory would need more
-of it than most machines have.
+Two files of more than 4 GB, with their weights outside, are made to see that neither memory nor throughput depends on
+the size: a stack of matrices and LayerNorms for float16, and for rebuild the DINOv3 with four times as many blocks.
+They have no peer: what holds a whole model in memory would need more of it than most machines have.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ BOT: dict[str, tuple[str, dict[str, Any]]] = {
     "bot rebuild": ("rebuild", {"architecture": "dinov3"}),
 }
 LAYERS, WIDTH = 34, 4096
-"""Of the file beyond 4 GB: each layer has two matrices of 64 MiB."""
+"""Of the stack beyond 4 GB: each layer has two matrices of 64 MiB."""
+
+TIMES = 4
+"""How often the blocks of the network are repeated for a DINOv3 beyond 4 GB."""
 
 BOUNDS = {"bot float16": (120, 1 / 6), "bot rebuild": (300, 1 / 4)}
 """MB of peak memory, and share of the peer's wall time."""
@@ -71,9 +74,10 @@ def main() -> None:
 def measure(options: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """All runs, and what they come to."""
     beside = external_copy(options.folder / SOURCE, scratch / "beside")
-    large = large_model(scratch / "large")
+    large, deep = large_model(scratch / "large"), deep_network(options.folder / SOURCE, scratch / "deep")
     plan = [(PEER, options.folder / SOURCE), *((name, options.folder / SOURCE) for name in BOT)]
-    plan += [("bot rebuild", beside), ("bot float16", large), ("imports alone", options.folder / SOURCE)]
+    plan += [("bot rebuild", beside), ("bot float16", large), ("bot rebuild", deep)]
+    plan += [("imports alone", options.folder / SOURCE)]
     runs: dict[tuple[str, Path], list[dict[str, Any]]] = {each: [] for each in plan}
     load = os.getloadavg()[0]
     for _ in range(options.repeats):
@@ -222,6 +226,65 @@ def large_model(folder: Path) -> Path:
     model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 18)])
     (folder / "large.onnx").write_bytes(model.SerializeToString())
     return folder / "large.onnx"
+
+
+def deep_network(source: Path, folder: Path) -> Path:
+    """The network of a file with its blocks several times over, each with weights of its own; more than 4 GB."""
+    from onnx import NodeProto
+
+    from bot.graph.model_file import read_model, write_model
+    from bot.graph.rebuild.folding import fold
+    from bot.graph.rebuild.network import DINOV3, read_network
+
+    model = read_model(source)
+    graph = model.proto.graph
+    stream = read_network(fold(model, 2), DINOV3).stream
+    first, last = stream[0].name, stream[-1].name
+    blocks = between(graph.node, first, last)
+    weights = {tensor.name: tensor for tensor in graph.initializer}
+    place = 1 + max(number for number, node in enumerate(graph.node) if last in node.output)
+    behind = [NodeProto.FromString(node.SerializeToString()) for node in graph.node[place:]]
+    del graph.node[place:]
+    end = last
+    for time_ in range(1, TIMES):
+        names = {name: f"{name}/{time_}" for node in blocks for name in node.output if name} | {first: end}
+        for node in blocks:
+            copy = graph.node.add()
+            copy.CopyFrom(node)
+            copy.name = f"{node.name}/{time_}"
+            for index, name in enumerate(node.input):
+                if name in weights and name not in names:
+                    names[name] = f"{name}/{time_}"
+                    tensor = graph.initializer.add()
+                    tensor.CopyFrom(weights[name])
+                    tensor.name = names[name]
+                    payload = model.payload_of(weights[name])
+                    if payload is not None:
+                        model.point(tensor, payload)
+                copy.input[index] = names.get(name, name)
+            copy.output[:] = [names.get(name, name) for name in node.output]
+        end = names[last]
+    for node in behind:
+        node.input[:] = [end if name == last else name for name in node.input]
+    graph.node.extend(behind)
+    del graph.value_info[:]
+    folder.mkdir()
+    write_model(model, folder / "deep.onnx", beside=True)
+    return folder / "deep.onnx"
+
+
+def between(nodes: Any, first: str, last: str) -> list[Any]:
+    """The nodes that compute one value out of another, in order."""
+    after = {first}
+    for node in nodes:
+        if after & set(node.input):
+            after |= set(node.output)
+    needed, found = {last}, []
+    for node in reversed(nodes):
+        if needed & set(node.output) and after & set(node.output):
+            needed |= set(node.input) - {first}
+            found.append(node)
+    return found[::-1]
 
 
 def processor() -> str:
