@@ -94,12 +94,13 @@ def regressor(folder: Path, architecture: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Smaller:
-    """One of the repository's recipes with a tiny network, and what its text is changed in."""
+    """One of the repository's recipes with a tiny network, what its text is changed in, and whether it is timed."""
 
     architecture: str
     license_id: str
     make: Callable[[Path, str], list[Path]] = checkpoint
     changes: dict[str, str] = field(default_factory=dict)
+    timed: bool = False
 
 
 SERIES = "".join(f"  x_{place}: {{tensor: {{shape: [9, {width}]}}}}\n" for place, width in enumerate(FEATURES.values()))
@@ -124,7 +125,7 @@ RECIPES = {
     "emotion2vec-plus": Smaller("emotion2vec", "other", changes={"seconds: 2": "seconds: 1"}),
     "mmbert-base": Smaller("modernbert", "mit", of_transformers, {"max_length: 128": "max_length: 12"}),
     "xlm-roberta-mpnet": Smaller("xlm_roberta", "apache-2.0", of_transformers, {"max_length: 128": "max_length: 12"}),
-    "linmult": Smaller("linmult", "mit", regressor, {TWO_SERIES: SERIES + MASKS, **AT_HAND}),
+    "linmult": Smaller("linmult", "mit", regressor, {TWO_SERIES: SERIES + MASKS, **AT_HAND}, timed=True),
 }
 
 Releases = Callable[[str], tuple[Release, Path]]
@@ -158,7 +159,8 @@ def place_recipe(world: World, name: str) -> None:
     written = smaller.make(world.folder / smaller.architecture, smaller.architecture)
     world.upload(upstream, {**{path.name: path.read_bytes() for path in written}, "README.md": card.encode()})
     count = text.split("count: ")[1].split("}")[0]
-    copy_recipe(world, name, {PROVIDERS: "providers: {}", f"count: {count}": "count: 2", **smaller.changes})
+    timings = {"batches: [1, 4]": "batches: [1]"} if smaller.timed else {PROVIDERS: "providers: {}"}
+    copy_recipe(world, name, {**timings, f"count: {count}": "count: 2", **smaller.changes})
 
 
 @pytest.mark.parametrize(("name", "widths"), [("emotieffnet-b0", [160]), ("farl-b16-ep64", [16])])
@@ -195,6 +197,9 @@ def test_linmult(releases: Releases) -> None:
     assert sidecar["feature_names"] == list(FEATURES) and sidecar["input_dims"] == list(FEATURES.values())
     assert sidecar["trait_names"] == make_random_checkpoint.TRAITS
     assert [mask["whole"] for mask in sidecar["masks"]] == ["right"] * len(FEATURES)
+    # Timed against torch itself, which is the source.
+    (speedup,) = [figure for figure in release.measurements if figure.subject == "speedup"]
+    assert speedup.against == "source:weights" and len(speedup.runs_against) >= 5
 
 
 def test_linmult_says_which_python_it_takes(world: World, tmp_path: Path) -> None:
