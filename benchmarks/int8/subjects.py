@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -142,11 +143,14 @@ def pictures(folder: Path, cache: Path, key: str, spec: ImageSpec, counts: tuple
     found: dict[str, Any] = {}
     for part, portion, count in (("calibration", (0.0, 0.4), counts[0]), ("judged", (0.4, 1.0), counts[1])):
         out = folder / f"{key}-{spec.size[0]}-{part}"
-        out.mkdir(exist_ok=True)
-        plan = SamplePlan(take="pictures", portion=portion, count=count, minimum_px=10)
-        answer: Any = collect("wider_face", files, plan, {key: spec}, out, lambda *_: None)
+        listed = out / "objects.json"
+        if not listed.is_file():
+            out.mkdir(exist_ok=True)
+            plan = SamplePlan(take="pictures", portion=portion, count=count, minimum_px=10)
+            answer: Any = collect("wider_face", files, plan, {key: spec}, out, lambda *_: None)
+            listed.write_text(json.dumps([sample["objects"].get(key, []) for sample in answer["samples"]]))
         found[part] = {key: out / f"{key}.npy"}
-        found["objects"] = [sample["objects"].get(key, []) for sample in answer["samples"]]
+        found["objects"] = json.loads(listed.read_text())
     return found
 
 
@@ -176,7 +180,8 @@ def yolo(folder: Path, cache: Path) -> Subject:
     given = pictures(
         folder, cache, "images", ImageSpec(size=(640, 640), scale=1 / 255, fit="letterbox", pad_value=114), (16, 24)
     )
-    make_random_yolo.write(folder / "yolo11n.onnx", "n")
+    if not (folder / "yolo11n.onnx").is_file():
+        make_random_yolo.write(folder / "yolo11n.onnx", "n")
     return Subject(
         "yolo11n, random weights",
         folder / "yolo11n.onnx",
@@ -259,7 +264,8 @@ def minilm(folder: Path, cache: Path) -> Subject:
         for name, sha256 in MINILM_FILES.items()
     }
     model = folder / "minilm.onnx"
-    _export_bert(paths, model)
+    if not model.is_file():
+        _export_bert(paths, model)
     calibration, judged = _sentences(paths["tokenizer.json"], folder)
     mask = np.load(judged["attention_mask"])
 
@@ -284,8 +290,6 @@ def minilm(folder: Path, cache: Path) -> Subject:
 
 
 def _export_bert(paths: dict[str, Path], target: Path) -> None:
-    import json
-
     import torch
     from safetensors.torch import load_file
     from transformers import BertConfig, BertModel

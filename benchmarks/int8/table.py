@@ -150,21 +150,36 @@ def every_row(subject: Subject) -> list[str]:
     return ["float", *subject.variants, *subject.others]
 
 
-def run_subject(key: str, options: argparse.Namespace, results: dict[str, Any]) -> None:
+def run_subject(key: str, options: argparse.Namespace) -> None:
     """Makes the rows of one network that are asked for, and writes each down when it is done."""
-    with tempfile.TemporaryDirectory() as folder:
-        subject = SUBJECTS[key](Path(folder), options.cache)
-        table = results["subjects"].setdefault(subject.name, {"rows": {}})
-        names = wanted_rows(subject, options.rows, options.missing, table["rows"])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.work / key if options.work else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        subject = SUBJECTS[key](folder, options.cache)
+        there = read_results(options.out)["subjects"].get(subject.name, {}).get("rows", {})
+        names = wanted_rows(subject, options.rows, options.missing, there)
         expected = answers_of(subject, subject.model) if names else {}
         for name in names:
-            row = row_of(subject, name, Path(folder), options.seconds, expected)
+            row = row_of(subject, name, folder, options.seconds, expected)
             say(subject.name, name, row)
-            rows = {**table["rows"], name: row}
-            table["rows"] = {each: rows[each] for each in every_row(subject) if each in rows}
-            table["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-            results |= {"device": device_name("cpu"), "runtime": runtime_name()}
-            write_text(options.out, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+            write_row(options.out, subject, name, row)
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """What was measured before."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"subjects": {}}
+    return found
+
+
+def write_row(path: Path, subject: Subject, name: str, row: dict[str, Any]) -> None:
+    """Adds a row to the results as they are by now: another run may have added others."""
+    results = read_results(path)
+    table = results["subjects"].setdefault(subject.name, {"rows": {}})
+    rows = {**table["rows"], name: row}
+    table["rows"] = {each: rows[each] for each in every_row(subject) if each in rows}
+    table["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    results |= {"device": device_name("cpu"), "runtime": runtime_name()}
+    write_text(path, json.dumps(results, indent=1, ensure_ascii=False) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -220,13 +235,13 @@ def main() -> int:
     parser.add_argument("--missing", action="store_true", help="only rows that the results do not have yet")
     parser.add_argument("--seconds", type=float, default=8.0, help="of timing for each file")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "hub-publishing-bot" / "packages")
+    parser.add_argument("--work", type=Path, help="a folder for networks and samples, which the next run finds again")
     parser.add_argument("--out", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("--print", action="store_true", help="only print the tables of the results")
     options = parser.parse_args()
-    results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {"subjects": {}}
     for key in () if options.print else options.only:
-        run_subject(key, options, results)
-    print(markdown(results))
+        run_subject(key, options)
+    print(markdown(read_results(options.out)))
     return 0
 
 
