@@ -3,8 +3,9 @@
 Weights are made, exported and judged in a process each. `three_sizes` holds every graph against torch with all its
 dynamic axes at their smallest, at their traced, and at their largest size that the bot's truth test tries. `right`
 counts how many of all that test's runs, at all the sizes and on all the kinds of input, are within a thousandth of
-torch's largest magnitude; states of padding do not count. `seconds` is the whole export: reading the weights, building the module, tracing, writing,
-and with the bot its truth test too; `tracing_seconds` is what `torch.onnx.export` and the bot's own tidying take of it.
+torch's largest magnitude; states of padding do not count. `seconds` is the whole export: reading the weights, building
+the module, tracing, writing, and with the bot its truth test too; `tracing_seconds` is what `torch.onnx.export` and the
+bot's own tidying take of it.
 
 A row is written as soon as it is there. Rows of an earlier run are kept, unless they are of other versions or sizes.
 
