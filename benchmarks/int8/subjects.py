@@ -251,7 +251,7 @@ def dinov2(folder: Path, cache: Path) -> Subject:
         given["calibration"],
         given["judged"],
         {"decode": "cosine", "from": "cls", "metrics": MEANINGS},
-        {"faces.min_cosine": {"min": 0.95}},
+        {"faces.min_cosine": {"min": 0.98}},
         ENCODER_ROWS,
         reading=class_token,
     )
