@@ -194,6 +194,9 @@ def yolo(folder: Path, cache: Path) -> Subject:
             "head excluded": static(keep_within=12),
             "head excluded, Conv only, percentile": static(keep_within=12, operators=["Conv"], method="percentile"),
             SIGNED: static(keep_within=12, operators=["Conv"], method="percentile", activations="int8"),
+            "auto, head excluded": static(
+                keep="auto", keep_within=12, operators=["Conv"], search_samples=2, method="percentile"
+            ),
             "auto": static(keep="auto", operators=["Conv", "Concat"], search_samples=4, method="percentile"),
         },
         size=(640, 640),
@@ -223,7 +226,7 @@ def nudenet(folder: Path, cache: Path) -> Subject:
             "head excluded, Conv only": static(keep_within=12, operators=["Conv"]),
             "head excluded, Conv only, percentile": static(keep_within=12, operators=["Conv"], method="percentile"),
             SIGNED: static(keep_within=12, operators=["Conv"], method="percentile", activations="int8"),
-            "auto": static(keep="auto", operators=["Conv", "Concat"], search_samples=16, method="percentile"),
+            "auto": static(keep="auto", operators=["Conv", "Concat"], search_samples=6, method="percentile"),
         },
         size=(320, 320),
         reading=faces,
@@ -251,7 +254,7 @@ def dinov2(folder: Path, cache: Path) -> Subject:
         given["calibration"],
         given["judged"],
         {"decode": "cosine", "from": "cls", "metrics": MEANINGS},
-        {"faces.min_cosine": {"min": 0.98}},
+        {"faces.min_cosine": {"min": 0.99}},
         ENCODER_ROWS,
         reading=class_token,
     )
