@@ -14,6 +14,11 @@ Step `rebuild`, for a graph that was written anew with fused operators:
 | `residual_peak_before` | largest magnitude on the source's residual stream, if the step knows it |
 | `residual_peak_after` | largest magnitude on the rebuilt one, if the step knows it |
 | `precision` | `fp16` (also where it is missing) or `fp32`, of projections and attention |
+| `residual` | `fp32` (also where it is missing) or `fp16`, of the residual stream and its norms |
+| `residual_every` | in how many blocks an fp16 stream is rounded once; 0 for every addition |
+| `attention` | `separate` (also where it is missing), `packed` or `split`: how query, key and value are given |
+| `norms_compensated` | true if the next matrices make good what rounding the norms changed |
+| `calibrated`, `calibrated_on` | true if biases make good what rounding matrices changes on average; on how many |
 | `folded` | a list, of `layer_scales` (into the output projections) and `value_bias` (into their bias) |
 | `rotary_computed_in` | the dtype in which the tables of cosines and sines were computed: `float64` |
 | `tokens` | how many tokens pass through a block |

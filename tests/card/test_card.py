@@ -149,6 +149,24 @@ def test_the_card_is_silent_where_the_rebuild_did_less(fused: Release) -> None:
         assert word not in section
 
 
+def test_the_card_tells_a_form_whose_stream_is_half_precision(fused: Release) -> None:
+    before = fused.artifacts[1].steps[0]
+    form = {"residual": "fp16", "residual_every": 4, "attention": "packed", "norms_compensated": True}
+    step = before.model_copy(update={"report": {**before.report, **form, "calibrated": True, "calibrated_on": 16}})
+    artifact = fused.artifacts[1].model_copy(update={"steps": (step,)})
+    text = flat(card_of(fused.model_copy(update={"artifacts": (fused.artifacts[0], artifact)})).text)
+    for statement in (
+        "are one `SkipLayerNormalization` in fp16, the last in fp32, 48 in all.",
+        "What rounding the norms to fp16 changes is made good in the matrices that read them.",
+        "The stream is rounded to fp16 once in four blocks",
+        "is made good in the bias behind it, as measured on 16 samples.",
+        "no CPU kernel does, so that this file runs on CUDA only",
+        "The residual stream and all LayerNorms but the last are fp16 too; the input and the outputs are fp32.",
+    ):
+        assert statement in text
+    assert "`SkipLayerNormalization` in fp32" not in text
+
+
 @pytest.fixture(scope="module")
 def seeds_card() -> RenderedCard:
     return card_of(seed_release())
