@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 def spoken(plan: dict[str, Any]) -> Release:
     """A release of the recipe for WavLM whose input is filled in this way."""
     release = release_of(load_recipe(ROOT / "recipes" / "wavlm-base-plus"))
-    (artifact,) = release.artifacts
+    artifact = release.artifact("fp32")
     signature = artifact.signature.model_copy(
         update={"inputs": (TensorSignature(name="waveform", dtype="float32", shape=("batch", "samples")),)}
     )
