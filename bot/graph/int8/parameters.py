@@ -8,6 +8,9 @@ from pydantic import Field, field_validator, model_validator
 
 from bot.graph.parameters import AUTO, Parameters
 
+WEIGHT_OPERATORS = ("Gather", "Gemm", "MatMul")
+"""The operators whose weights can be stored in eight bits for a graph that computes in float."""
+
 
 class ChoosingParameters(Parameters):
     """What all of these steps take: which nodes are quantised."""
@@ -87,7 +90,7 @@ class QuantizeWeightsParameters(ChoosingParameters):
     """How weights are stored in eight bits for a graph that computes in float."""
 
     operators: tuple[str, ...] = Field(
-        default=("Gather", "Gemm", "MatMul"), description="Only weights of these operators are quantised."
+        default=WEIGHT_OPERATORS, description="Only weights of these operators are quantised."
     )
     block: Literal[16, 32, 64, 128, 256] | None = Field(
         default=None,

@@ -19,9 +19,6 @@ from bot.graph.tensors import FLOAT
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto
 
-OPERATORS = ("Gather", "Gemm", "MatMul")
-"""The operators whose weights can be stored so."""
-
 FEW = "has so few weights that nothing is saved"
 ELSEWHERE = "has weights that something reads in float, or that can be replaced from outside"
 INFINITE = "has weights that are infinite or NaN"

